@@ -20,7 +20,7 @@ BucketRegion find_region() {
   return find != nullptr ? find() : BucketRegion{};
 }
 
-// Listings that were made at or after this time (of base::boot_ns) are still valid.
+// Listings made at or after this time (base::boot_ns) are still valid.
 std::uint64_t good_since(const BucketRegion& in) {
   const std::uint64_t now = base::boot_ns();
   switch (in.consistency.kind) {
@@ -37,8 +37,8 @@ std::uint64_t good_since(const BucketRegion& in) {
 
 bool is_of_store(int error) { return error == EIO || error == EACCES || error == ETIMEDOUT; }
 
-// The error that the program gets. Errors of the gateway's start and of the region would mislead a
-// program, so they are replaced.
+// The error that the program gets. EIO replaces errors of the gateway's start and of the region,
+// because these would mislead a program.
 int as_seen(MailKind kind, int error) {
   const bool is_known = error == 0 || (error == ESTALE && kind == MailKind::check) ||
                         error == ENOENT || error == EFBIG || error == ENOSPC ||
@@ -89,7 +89,7 @@ void Bucket::tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) 
 int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
                 bool is_prefetch, Mailbox::Post& post, const MailPart& part) const {
   if (has_just_timed_out()) return ETIMEDOUT;
-  // The wait is a little longer than the time for which the gateway keeps trying.
+  // The wait is this much longer than the time for which the gateway keeps trying.
   constexpr std::uint64_t k_more_ns = 5'000'000'000;
   Mailbox mailbox(*in.region, BucketMount::store());
   const int error =
@@ -174,8 +174,8 @@ base::Result<FileStat> Bucket::stat(std::string_view key) const {
   const std::string_view below = mount_.below(key);
   if (below.empty()) return mount_.stat_of_directory(below);
   const std::string_view parent = base::split_path(key).directory;
-  // In this mode each revalidation asks the store. A listing would revalidate all files of the
-  // directory.
+  // In mode `open`, each stat asks the store. A new listing would revalidate all files of the
+  // directory, so this asks only about the object.
   if (const BucketRegion in = find_region();
       in.region != nullptr && in.consistency.kind == base::ConsistencyKind::open) {
     const Pin former = find_listing(in, parent, 0);
@@ -210,7 +210,8 @@ int Bucket::check(const BucketRegion& in, std::string_view key, const FileStat& 
 base::Result<FileStat> Bucket::revalidate(std::string_view key, const FileStat& known) const {
   const BucketRegion in = find_region();
   if (in.region == nullptr) return base::fail(EIO);
-  // A new job asks for a listing, which answers for many files at the same time.
+  // stat() uses a listing of this job, which revalidates all files of the directory at the same
+  // time.
   if (in.consistency.kind == base::ConsistencyKind::immutable) return stat(key);
   const Pin listing = find_listing(in, base::split_path(key).directory, good_since(in));
   if (listing) return stat_in(listing, key);
@@ -255,7 +256,7 @@ base::Result<base::UniqueFd> Bucket::copy(std::string_view key, const FileStat& 
   if (in.region == nullptr) return base::fail(EIO);
   if (const Pin pin = find_object(in, key, stat); pin)
     return copy_of_bytes(pin->data(), pin->stat, flags);
-  // If the gateway dies between its answer and the collection, the copy is lost.
+  // If the gateway dies before its copy is collected, the copy is lost, and is requested again.
   constexpr int k_attempts = 3;
   int error = EIO;
   for (int attempt = 0; attempt < k_attempts; ++attempt) {

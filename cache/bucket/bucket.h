@@ -1,9 +1,9 @@
-// A bucket as the processes of a job see it. It answers from the listings and records of the
-// region, and asks the gateway for missing listings and records. A listing contains the stats of
-// all files in a directory, and costs one request for each 1,000 names. Thread-safe and
-// async-signal-safe, except the constructor. Errors: those of a file system, EACCES if the store
-// refuses, ETIMEDOUT if it does not answer, EIO for everything else. The first error of each kind
-// is reported on stderr.
+// A bucket, as the processes of a job see it. Answers come from the listings and records in the
+// region. If one of them is missing, the bucket asks the gateway for it. A listing contains the
+// stats of all files in a directory, and costs one request for each 1,000 names. Thread-safe and
+// async-signal-safe, except the constructor. Errors are those of a file system. EACCES: the store
+// refuses. ETIMEDOUT: the store does not answer. EIO: any other failure. The first error of each
+// kind is reported on stderr.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace cube::cache {
 
-// The region of this process, for buckets.
+// The parts of this process that a bucket uses.
 struct BucketRegion {
   Region* region = nullptr;  // null: there is none
   RamTier* ram = nullptr;
@@ -43,26 +43,26 @@ class Bucket {
 
   // All keys are absolute paths at or below the prefix.
   base::Result<FileStat> stat(std::string_view key) const;
-  // Like stat, but for an object that had the stat `known` before. If the mode trusts every version
-  // for the whole job, this just calls stat(). In other modes it asks the store about this object
-  // by a conditional request.
+  // The current stat of an object whose stat was `known` before. In mode `immutable`, calls stat().
+  // In the other modes, uses a fresh listing. If there is none, asks the store by a conditional
+  // request whether the object is unchanged.
   base::Result<FileStat> revalidate(std::string_view key, const FileStat& known) const;
-  // The names of a directory, as ObjectNames.
+  // The listing of a directory: a record that contains ObjectNames.
   base::Result<Pin> list(std::string_view key) const;
-  // Makes the gateway put the object with this stat into RAM, unless it has already been fetched
-  // for any process. EFBIG, ENOSPC: the object does not fit into RAM.
+  // Makes the gateway put the object into RAM, unless RAM already has it with this stat. EFBIG,
+  // ENOSPC: the object does not fit into RAM.
   int fetch(std::string_view key, const FileStat& stat) const;
-  // Like fetch, for an object with this stat that no program waits for. ENOSPC: the object does not
-  // fit, and was not requested.
+  // Like fetch(), but no program waits for the object. ENOSPC: the object does not fit into RAM, so
+  // the gateway did not request it from the store.
   int fetch_ahead(std::string_view key, const FileStat& stat) const;
-  // A kernel file with the object's bytes (copy_socket.h). `version`: the version that the object
-  // must have.
+  // A kernel file with the object's bytes (copy_socket.h). `Version::of_stat`: the object must have
+  // this stat.
   enum class Version : bool { any, of_stat };
   base::Result<base::UniqueFd> copy(std::string_view key, const FileStat& stat, int flags,
                                     bool is_prefetch, Version version = Version::any) const;
-  // Makes the gateway put the bytes [begin, end) of the object with this stat into the object's
-  // chunks, and start to fetch the bytes up to `ahead_end`. ENOSPC: there is no room for the bytes.
-  // EIO: the object has changed.
+  // Makes the gateway fetch the bytes [begin, end) of the object into its chunks. The gateway then
+  // starts to fetch the bytes up to `ahead_end`. ENOSPC: the chunks have no room. EIO: the object
+  // no longer has this stat.
   int fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
                    std::uint64_t end, std::uint64_t ahead_end) const;
 
@@ -70,10 +70,11 @@ class Bucket {
   Pin find_listing(const BucketRegion& in, std::string_view directory,
                    std::uint64_t since_ns) const;
   Pin find_object(const BucketRegion& in, std::string_view key, const FileStat& stat) const;
-  // ENOENT or ENOTDIR if the nearest listing above shows that the directory does not exist; else 0.
+  // Returns ENOENT or ENOTDIR if the nearest listing above the directory shows that the directory
+  // does not exist; otherwise 0.
   int error_above(const BucketRegion& in, std::string_view directory, std::uint64_t since_ns) const;
-  // Asks whether the store has the object with this stat. 0: yes. ESTALE, ENOENT or another errno:
-  // no.
+  // Asks the store whether the object still has this stat. Returns 0 if it does, and otherwise
+  // ESTALE, ENOENT or another errno.
   int check(const BucketRegion& in, std::string_view key, const FileStat& known) const;
   // The stat of the key in a listing of its parent. ENOENT: the listing does not contain the key.
   base::Result<FileStat> stat_in(const Pin& listing, std::string_view key) const;
@@ -81,7 +82,7 @@ class Bucket {
                                     std::uint64_t since_ns) const;
   int ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
           bool is_prefetch, Mailbox::Post& post, const MailPart& part = {}) const;
-  // True if the store has been silent for so long that the next calls should wait less.
+  // Whether a request has timed out less than a second ago. If so, requests fail immediately.
   bool has_just_timed_out() const;
   void note_timeout() const;
   void tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) const;

@@ -8,8 +8,8 @@
 namespace cube::cache {
 namespace {
 
-// The inode of "..". For the bucket's root, this is the inode in the kernel's directory, if there
-// is one.
+// The inode of "..". Above the bucket's root, this is the inode of the kernel's directory, if that
+// directory exists.
 std::uint64_t inode_above(const BucketMount& mount, std::string_view key) {
   const std::string_view above = base::split_path(key).directory;
   if (key.size() > mount.prefix().size()) return mount.stat_of_directory(mount.below(above)).inode;

@@ -8,7 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// A minor number that no device of the kernel has, like that of packs (k_pack_device).
+// This bit marks a minor number that no device of the kernel has, as k_pack_device does for packs.
 constexpr std::uint32_t k_no_kernel_device = 1U << 31;
 
 constinit std::atomic<std::uint64_t> g_store{0};

@@ -1,7 +1,7 @@
-// A bucket, or a part of a bucket, as a directory tree. It maps paths to objects, and computes the
-// stats of objects and directories. The library and the gateway compute the same stats from the
-// same listing, so a record that either of them writes passes the check of the other. Thread
-// safety: immutable. Async-signal-safe, except the constructor, which allocates.
+// A bucket, or a part of a bucket, as a directory tree. The class maps paths to objects, and
+// computes the stats of objects and directories. The library and the gateway compute the same stats
+// from the same listing. So a record that the gateway writes passes the checks of the library, and
+// vice versa. Thread safety: immutable. Async-signal-safe, except the constructor, which allocates.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct ObjectInfo {
   friend bool operator==(const ObjectInfo&, const ObjectInfo&) = default;
 };
 
-// A number below 2^29 that represents an ETag. Quotes around the ETag do not change the number.
+// A hash of an ETag, below 2^29. Quotes around the ETag do not change the hash.
 std::uint32_t mark_of_etag(std::string_view etag);
 
 class BucketMount {
  public:
-  // Sets the mark of the store and of the credentials (gateway_start::store_mark) for all mounts of
+  // Sets the hash of the store and the credentials (gateway_start::store_mark) for all mounts of
   // this process. Call it once, before the first mount is constructed.
   static void use_store(std::uint64_t mark);
   static std::uint64_t store();
@@ -44,17 +44,17 @@ class BucketMount {
     path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
     return path;
   }
-  // The id depends only on the prefix, the URL and the store mark. So it is the same in all
-  // processes, on all nodes, that use this store with these credentials.
+  // The id depends only on the prefix, the URL and the store mark. So all processes that use this
+  // store with these credentials have the same id, on every node.
   OriginId origin_id() const { return id_; }
-  // A regular file, mode 0444. The mtime is Last-Modified. The ctime is the same second, and its
-  // nanoseconds are the mark of the ETag.
+  // A regular file of mode 0444. The mtime is the object's Last-Modified. The ctime has the same
+  // seconds as the mtime, and the ETag's hash as its nanoseconds.
   FileStat stat_of_object(std::string_view below, const ObjectInfo& object) const;
-  // The object whose stat this is.
+  // The inverse of stat_of_object.
   static ObjectInfo object_of(const FileStat& stat) {
     return {stat.size, stat.modified.seconds, stat.changed.nanoseconds};
   }
-  // A directory, mode 0555. All times are 0, because stores keep no times for directories.
+  // A directory of mode 0555. All its times are 0, because stores keep no times for directories.
   FileStat stat_of_directory(std::string_view below) const;
 
  private:

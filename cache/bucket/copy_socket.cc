@@ -31,7 +31,7 @@ bool is_of_this_user(int socket) {
          peer.uid == sys::geteuid();
 }
 
-// Room for one fd in addition to a message.
+// A control message with room for one fd.
 union Control {
   cmsghdr head;
   char room[CMSG_SPACE(sizeof(int))];
@@ -52,7 +52,8 @@ base::Result<base::UniqueFd> receive_fd(int socket) {
   Control control{};
   Control& at = control;
   msghdr message{};
-  // Peeks at the message first, because the kernel drops the fd that it carries if no fd is free.
+  // Peeks at the message, because a normal receive loses the passed fd if the process has no free
+  // fd number.
   const auto receive = [&]() -> long {
     message = message_of(part, at);
     const long n = sys::raw(SYS_recvmsg, socket, sys::arg(&message), MSG_CMSG_CLOEXEC | MSG_PEEK);
@@ -70,7 +71,8 @@ base::Result<base::UniqueFd> receive_fd(int socket) {
   return base::UniqueFd(fd);
 }
 
-// Puts the open file over `lowest`, the fd that the program would have got from the kernel.
+// Opens `file` again under the number of `lowest`, because an open of the kernel would return the
+// lowest free number.
 base::Result<base::UniqueFd> show_as(base::UniqueFd lowest, int file, int flags) {
   const base::ProcFdName name(file, base::ProcFdName::Table::thread);
   const auto open = [&] {
@@ -95,7 +97,7 @@ base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const 
   const long connected = sys::connect(socket.get(), &address, sizeof address);
   if (sys::failed(connected)) return base::fail(static_cast<int>(-connected));
   if (!is_of_this_user(socket.get())) return base::fail(EACCES);
-  // The gateway may be suspended (SIGSTOP).
+  // A timeout is needed, because the gateway may be suspended (SIGSTOP).
   const timeval limit{10, 0};
   sys::raw(SYS_setsockopt, socket.get(), SOL_SOCKET, SO_RCVTIMEO, sys::arg(&limit), sizeof limit);
   const long sent = sys::send(socket.get(), &ticket, sizeof ticket, MSG_NOSIGNAL);
@@ -150,7 +152,7 @@ base::Result<base::UniqueFd> accept_copy(int listener, MailTicket& ticket) {
   const long got = sys::accept(listener, SOCK_CLOEXEC);
   if (sys::failed(got)) return base::fail(static_cast<int>(-got));
   base::UniqueFd asker(static_cast<int>(got));
-  // The ticket has already arrived, or will never arrive.
+  // The timeout is short, because an asker sends its ticket immediately after it has connected.
   const timeval limit{1, 0};
   sys::raw(SYS_setsockopt, asker.get(), SOL_SOCKET, SO_RCVTIMEO, sys::arg(&limit), sizeof limit);
   if (!is_of_this_user(asker.get()) ||

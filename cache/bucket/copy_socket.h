@@ -1,7 +1,7 @@
 // Passes a kernel file with an object's bytes from the gateway to the process that asked for it.
-// The asking process sends its ticket over the gateway's Unix socket and receives an fd. Each
-// process checks that the other process runs as the same user. Thread-safe. The asker's part is
-// async-signal-safe.
+// That process, the asker, sends its ticket over the gateway's Unix socket, and receives an fd.
+// Asker and gateway each check that both run as the same user. Thread-safe. collect_copy and
+// copy_of_bytes are async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace cube::cache {
 
-// The asker's part. The result is the lowest free fd. The fd has its own offset, and honours
-// O_CLOEXEC, O_PATH, O_APPEND, O_NONBLOCK and O_SYNC of `flags`. ECONNREFUSED, ENOENT: no gateway
+// Called by the asker. The result is the lowest free fd, with its own offset. O_CLOEXEC, O_PATH,
+// O_APPEND, O_NONBLOCK and O_SYNC in `flags` apply to the fd. ECONNREFUSED, ENOENT: no gateway
 // listens. ESTALE: the gateway no longer has the copy.
 base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const MailTicket& ticket,
                                           int flags);
-// Creates such an fd from a copy of bytes in memory.
+// Like collect_copy, but the file gets a copy of the bytes at `data`.
 base::Result<base::UniqueFd> copy_of_bytes(const std::byte* data, const FileStat& stat, int flags);
 
-// The gateway's part.
+// The gateway calls the following functions.
 
 // Gives the finished file the mode and the mtime of `stat`. A memfd cannot be changed afterwards.
 void seal_copy(int fd, const FileStat& stat);
-// Listens on the path, and removes a socket that a dead gateway has left there.
+// Listens at the path. Removes a socket that a dead gateway has left there.
 base::Result<base::UniqueFd> listen_for_copies(const std::string& socket_path);
-// The next asker and its ticket. EAGAIN: no asker waits, or the asker belongs to another user or
-// sent no ticket.
+// Accepts the next asker, and sets `ticket` to its ticket. EAGAIN: no asker waits, or the asker
+// belongs to another user, or it sent no ticket.
 base::Result<base::UniqueFd> accept_copy(int listener, MailTicket& ticket);
-// `fd` -1: the gateway does not have that copy.
+// Sends the fd of a copy to an asker. `fd` -1: the gateway does not have the copy.
 bool send_copy(int socket, int fd);
 
 }  // namespace cube::cache

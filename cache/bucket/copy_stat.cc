@@ -51,7 +51,7 @@ bool read_name_of(const char* path, FileStat& stat) {
   constexpr std::string_view k_memfd = "/memfd:";
   char text[k_most];
   long length = sys::readlink(path, text, sizeof text);
-  // Accepts the name only for a memfd, because a file of the program may have the same name.
+  // Accepts the name only of a memfd, because an ordinary file may have the same name.
   const std::string_view link(text, length > 0 ? static_cast<std::size_t>(length) : 0);
   if (link.starts_with(k_memfd) && read_name(link.substr(k_memfd.size()), stat)) return true;
   length =
@@ -59,7 +59,7 @@ bool read_name_of(const char* path, FileStat& stat) {
   return length > 0 && read_name({text, static_cast<std::size_t>(length)}, stat);
 }
 
-// Copies have no name in any directory.
+// No directory has an entry for a copy, so its link count is 0.
 bool may_be_copy(const base::Result<FileStat>& found) {
   return found && found->links == 0 && found->is_regular();
 }

@@ -1,8 +1,8 @@
-// The inode, device and ctime that a copy of an object shows. They replace those of the kernel
-// file, so that the stat of the fd agrees with the stat of the path. The copy carries these values
-// in its name (a memfd) or in an extended attribute (a file on the disk). So every process that
-// gets the fd can determine the stat: after a dup, a fork or an exec, or when it receives the fd
-// from another process. Thread-safe. Async-signal-safe, no allocation.
+// The inode, device and ctime that a copy of an object shows. A stat of the copy's fd shows these
+// values, so it agrees with a stat of the object's path. The values are stored in the copy itself:
+// in the name of a memfd, or in an extended attribute of a file on disk. So every process that has
+// the fd can read the values, even after a fork or an exec. Thread-safe. Async-signal-safe, no
+// allocation.
 #pragma once
 
 #include "cache/record/file_stat.h"
@@ -21,8 +21,9 @@ class CopyName {
   char text_[96];
 };
 
-// Adapts `stat` if the fd is a copy, or if the path is the link of a copy's fd in /proc. Costs one
-// system call for an fd that is not a copy, and none for a path outside /proc.
+// Replaces the inode, device and ctime in `stat` if the file is a copy. The path of a copy is the
+// link to its fd in /proc. Returns whether it did. For an fd of any other file, this takes one
+// system call; for a path outside /proc, none.
 bool stat_of_copy(int fd, FileStat& stat);
 bool stat_of_copy(const char* path, FileStat& stat);
 

@@ -29,7 +29,7 @@ struct Prepared {
   std::vector<const char*> environment;  // pointers to `texts`; null-terminated
 };
 
-// Never freed, because calls can follow even after all destructors have run.
+// Never freed, because start() may be called even after all destructors have run.
 constinit std::atomic<const Prepared*> g_prepared{nullptr};
 
 std::string_view name_of(const char* variable) {
@@ -50,7 +50,7 @@ bool is_of_store(std::string_view name) {
 }
 
 // Creates a child that sends no signal when it ends, and that only a wait with __WALL finds.
-// CLONE_UNTRACED, because a debugger would take the child for a thread of the program.
+// CLONE_UNTRACED keeps a debugger from treating the child as a thread of the program.
 long fork_quietly() { return sys::raw(SYS_clone, CLONE_UNTRACED); }
 
 void close_all_but(int kept) {
@@ -67,8 +67,8 @@ void close_all_but(int kept) {
   }
 }
 
-// Executes the command, or writes the errno to the pipe. Makes only raw calls, because the memory
-// is a copy of the memory of a process with threads.
+// Executes the command. On failure, writes the errno to the pipe. Makes only raw system calls,
+// because this is the forked child of a process that may have several threads.
 [[noreturn]] void become_gateway(const Prepared& prepared, int pipe) {
   const long null = sys::open("/dev/null", O_RDWR);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
@@ -98,7 +98,7 @@ bool is_passed_on(const char* variable) {
 }
 
 std::uint64_t store_mark(const char* const* environment) {
-  // The hashes are added, because the order of the variables must not matter.
+  // A sum of hashes does not depend on the order of the variables.
   std::uint64_t mark = 0;
   for (; *environment != nullptr; ++environment) {
     if (is_of_store(name_of(*environment))) mark += base::hash_path(*environment);
@@ -116,7 +116,7 @@ void publish(std::string command, std::vector<std::string> texts) {
 }
 
 int start_prepared(const Prepared& prepared) {
-  // A handler of the program must not run in the child.
+  // A signal handler of the program must not run in the child.
   const base::BlockSignals block;
   int pipe[2] = {-1, -1};
   if (const long made = sys::raw(SYS_pipe2, sys::arg(pipe), O_CLOEXEC); sys::failed(made))
@@ -127,13 +127,13 @@ int start_prepared(const Prepared& prepared) {
   if (sys::failed(child)) return static_cast<int>(-child);
   if (child == 0) {
     sys::raw(SYS_setsid);
-    // After the second fork, the gateway is a child of init and does not lead its session.
+    // The second fork makes the gateway a child of init that is not the leader of its session.
     if (fork_quietly() == 0) become_gateway(prepared, told.get());
     sys::raw(SYS_exit_group, 0);
   }
   told.reset();
   long error = 0;
-  // The read ends when the exec or the death of the child closes the pipe.
+  // The read ends when the gateway's exec or death closes the pipe.
   const long got = sys::read(result.get(), &error, sizeof error);
   sys::raw(SYS_wait4, child, 0, __WALL, 0);
   return got == static_cast<long>(sizeof error) ? static_cast<int>(-error) : 0;

@@ -5,7 +5,7 @@
 namespace cube::cache {
 namespace {
 
-// DirectoryData begins with a count. No count is as large as this value.
+// Distinguishes this format from DirectoryData, which begins with a count that is never this large.
 constexpr std::uint64_t k_form = 0x3173656d616e334fULL;  // "O3names1"
 
 }  // namespace

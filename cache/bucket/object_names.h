@@ -1,8 +1,7 @@
-// The data of a record that lists a directory of a bucket. The data contains the names in byte
-// order, each with the size, time and ETag that the store listed. The record's kind is `directory`,
-// but the form of the data differs from that of DirectoryData. Thread safety: immutable after it
-// was written. Async-signal-safe, no allocation. Functions read nothing outside the data, even if
-// the data is damaged.
+// The data of a record that lists a directory of a bucket: the names in byte order, each with its
+// size, its time and a hash of its ETag. The record's kind is `directory`, but its data has another
+// format than DirectoryData. Thread safety: immutable after write(). Async-signal-safe; allocates
+// nothing. No function reads outside the data, even if the data is damaged.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +28,15 @@ class ObjectNames {
   static std::uint64_t bytes_for(std::uint64_t count, std::uint64_t name_bytes) {
     return sizeof(Head) + count * sizeof(Row) + name_bytes;
   }
-  // `entries` are in the order of their names. `to` begins on a multiple of 8 and has room for
+  // `entries` must be sorted by name. `to` must be aligned to 8 bytes, and have room for
   // bytes_for().
   static void write(std::byte* to, std::span<const Entry> entries, std::uint64_t name_bytes);
 
-  // Empty: the record has another kind or form, or is damaged.
+  // Empty: the record is not such a listing, or is damaged.
   static std::optional<ObjectNames> of(const Record& record);
 
   std::uint64_t count() const { return count_; }
-  // `place` is below count(). A damaged row has an empty name.
+  // `place` must be less than count(). The name is empty if the row is damaged.
   Entry at(std::uint64_t place) const;
   std::optional<Entry> find(std::string_view name) const;
 

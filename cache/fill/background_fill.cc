@@ -54,7 +54,7 @@ bool BackgroundFill::is_there(const FileStat& stat) {
   return true;
 }
 
-// Publishes a record of another node on this node if the record passes the checks.
+// Checks a record of another node, and publishes it on this node if it is right.
 class BackgroundFill::FromRemote final : public Tier::Judge {
  public:
   FromRemote(BackgroundFill& fill, const FileStat* stat, std::uint64_t most_bytes)
@@ -122,11 +122,12 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
                              [](const Tier* tier) { return tier->may_need_no_look(); }))
       return Remote::look;
   } else {
-    // Reads only regular files. For a link, the stat is not that of its target.
+    // Only regular files are fetched from another node. If the path is a link, `stat` is the stat
+    // of the link itself.
     if (!stat->is_regular() || stat->size > most_bytes) return Remote::absent;
     if (is_there(*stat)) return Remote::there;
-    // The remote answer can take a long time. The stat is outdated if a writer has ended since the
-    // stat began.
+    // Does not ask other nodes if a writer has ended since the stat was requested, because the stat
+    // may be outdated then. The remote answer can take a long time.
     if (!fill_.watch(*stat) || changes.load(std::memory_order_seq_cst) != changes_) return absent();
   }
   has_asked_remote_ = true;
@@ -134,7 +135,7 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
   return found == Remote::absent ? absent() : found;
 }
 
-// The caller asks the origin for a new stat.
+// Ends the watch, because the caller asks the origin for a new stat.
 BackgroundFill::Remote BackgroundFill::absent() {
   fill_.end_watch();
   return Remote::absent;
@@ -149,7 +150,7 @@ void BackgroundFill::give_up() {
 RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (is_there(file.stat)) return RecordFill::Next::done;
   const RecordFill::Next next = fill_.accept(file);
-  // A packed file was already read by its open.
+  // The open of a packed file has already read its bytes.
   if (next != RecordFill::Next::read ||
       (parts_->freshness.origin_of(key_).traits().is_whole_in_one_read && !file.can_fill_ahead))
     return next;
@@ -158,8 +159,8 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (!from_tier) return next;
   from_tier->is_remote ? fill_.note_from_cluster(from_tier->data_hash)
                        : fill_.note_from_tier(from_tier->data_hash);
-  // The caller need not read the file even if the record cannot be published, because a program
-  // will fetch it then.
+  // If publish() fails, the caller does not read the file either: the next program that opens it
+  // will fetch it.
   publish();
   return RecordFill::Next::done;
 }
@@ -180,7 +181,7 @@ void BackgroundFill::note_published(const Pin& pin) {
 }
 
 bool BackgroundFill::publish() {
-  // If two flights have collided, the other fetch may have published a record first. No program
+  // If two flights have collided, another fetch may already have published a record. No program
   // would read a second record.
   if (const Pin found = parts_->ram.find(key_, hash_);
       found && parts_->freshness.needs_no_look(*found)) {

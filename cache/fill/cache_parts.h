@@ -1,4 +1,4 @@
-// The parts of a FileCache, shared by the classes that add records to RAM. Thread safety: as each
+// The parts of a FileCache. All classes that add records to RAM share them. Thread safety: as each
 // part declares.
 #pragma once
 
@@ -22,15 +22,16 @@ struct CacheParts {
         ram(of),
         flights(of),
         freshness(of, ram, config.consistency),
-        // A block has at least the size of a kernel page, because one process fetches the whole
-        // page.
+        // A block is at least as large as a kernel page, so that only one process fetches each
+        // kernel page.
         rules{config.max_file, config.block == 0 ? 0 : std::max(config.block, base::kernel_page()),
               config.consistency.kind},
         fetches_ahead(config.prefetch),
         serves_in_parts(config.mode == base::Mode::virtual_files) {}
 
   base::Stats& stats() const { return region.stats(); }
-  // Counts an open that is not served, and keeps its path if it is the first for this reason.
+  // Counts an open that is not served. If it is the first open with this reason, keeps its path for
+  // the report.
   void count_unserved(base::Counter reason, std::string_view path) const {
     stats().count(reason);
     const auto number =
@@ -45,8 +46,8 @@ struct CacheParts {
     for (Tier* const tier : tiers) visit(*tier);
     for (Tier* const tier : remote) visit(*tier);
   }
-  // Reads the bytes of the file with this stat from a tier into `room`. `with_remote`: also asks
-  // remote tiers.
+  // Reads the file with this stat from a tier into `room`. `with_remote`: asks the remote tiers,
+  // too.
   struct FromTier {
     const Tier* tier;
     bool is_remote;
@@ -59,13 +60,14 @@ struct CacheParts {
   RamTier ram;
   SingleFlight flights;
   Tiers tiers;
-  // Tiers over the network, which are asked after the other tiers. TierWriter does not fill these
-  // tiers.
+  // Tiers over the network. Remote tiers are asked after all others, and TierWriter does not write
+  // to them.
   Tiers remote;
   Freshness freshness;
   FillRules rules;
   bool fetches_ahead;
-  bool serves_in_parts;  // false in mode real: the program gets a kernel file with all bytes
+  bool serves_in_parts;  // false in mode `real`, where the program gets a kernel file with all
+                         // bytes
 };
 
 }  // namespace cube::cache

@@ -1,7 +1,7 @@
-// Detects changes of a file, through any of its paths, while the file is being copied. It sees the
-// changes that the processes of the node make through the shim. A writer registers in the file's
-// stripe and increments the epoch of the stripe. A change of a path increments name_changes. Thread
-// safety: an object belongs to one thread. The counters that it reads may change at any time.
+// Detects changes of a file, through any of its paths, while the file is being copied. The changes
+// that processes of the node make through the shim are detected. A writer registers in the file's
+// stripe, and increments the epoch of the stripe. A change of a path increments name_changes.
+// Thread safety: an object belongs to one thread.
 #pragma once
 
 #include "cache/region/writers.h"
@@ -10,8 +10,8 @@ namespace cube::cache {
 
 class ChangeWatch {
  public:
-  // Construct it before the path is resolved. A path that changes later may lead to another file
-  // than the file that was found.
+  // Construct it before the path is resolved. A change of the path that happens later is then
+  // detected.
   explicit ChangeWatch(Region& region) : region_(&region) {
     auto& has_fetched = region.header().has_fetched;
     if (has_fetched.load(std::memory_order_acquire) == 0)
@@ -27,10 +27,10 @@ class ChangeWatch {
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
     std::uint64_t removals = 0;
     const bool may_be = may_be_written(*region_, stat, fd, &removals);
-    // The removals have also incremented name_changes, so that every other fetch of the file in
-    // progress is dropped. This fetch does not count its own removals.
+    // may_be_written() increments name_changes for each writer that it removes, so that all other
+    // fetches in progress are dropped. This fetch does not count its own removals as changes.
     names_ += removals;
-    // A writer that ended between the stat and this check is no longer in any table.
+    // A writer that ended between the stat and this check is no longer registered.
     is_stat_in_doubt_ =
         removals != 0 || region_->header().file_changes.load(std::memory_order_seq_cst) != files_;
     return !may_be;
@@ -38,8 +38,8 @@ class ChangeWatch {
   // Whether the stat may predate the last write. True if writers of the file have just ended, or if
   // any file of the node was changed since construction.
   bool is_stat_in_doubt() const { return is_stat_in_doubt_; }
-  // Called after the record was entered in the index. Either this load sees a change, or the
-  // process that makes the change sees the record and marks it.
+  // Call it after the record was entered in the index. If a change happens at the same time, either
+  // this load sees the change, or the process that makes the change sees the record and marks it.
   bool is_unchanged() const {
     return stripe_->epoch.load(std::memory_order_seq_cst) == epoch_ &&
            region_->header().name_changes.load(std::memory_order_seq_cst) == names_;

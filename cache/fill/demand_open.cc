@@ -21,8 +21,7 @@ namespace {
 
 using base::Counter;
 
-// The open fetches smaller files as a whole, because they arrive before the program could do
-// anything else.
+// Smaller files are fetched as a whole, because the program could not do much before they arrive.
 constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 }  // namespace
@@ -32,8 +31,7 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
   if (join_parts(hash, outcome)) return outcome;
   keep_room_for_others(parts_.region);
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  // If there is no room, and no other fetch can be adding the file, opens the file at the origin
-  // immediately.
+  // Without a ring, no fetch can find room for the file, so it is opened at the origin immediately.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
   const std::uint64_t began = base::monotonic_ns();
   outcome = open_in_flight(hash, has_room);
@@ -49,30 +47,31 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
-  // A caller with O_NONBLOCK may be opening a FIFO, and the holder of the flight may be blocked in
-  // its own open of that FIFO.
+  // With O_NONBLOCK, the program may be opening a FIFO. The holder of the flight may be blocked in
+  // its own open of the same FIFO, so this open does not wait.
   const bool may_wait = (request_.flags & O_NONBLOCK) == 0;
   const SingleFlight::Outcome flight =
       parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
   const bool is_left = flight == SingleFlight::Outcome::too_long;
-  // Before this open got the flight, another open of this process may have begun to fetch the file
-  // in parts. If no fetch of the file is in progress now, a fetch may just have ended.
+  // While this open waited for the flight, another open of this process may have begun to fetch the
+  // file in parts. Another fetch may also have ended just now, so find_again() looks for its
+  // record.
   if (is_left && join_parts(hash, outcome)) return outcome;
   scope.hold(ticket.hold());
   if (find_again(hash, waited_for_prefetch, outcome)) return outcome;
   if (is_left) return open_uncached(Counter::bypassed_busy);
-  // From here on, the program waits for the origin and not for a prefetch.
+  // From here on, the program waits for the origin, and no longer for another fetch.
   scope.begin_wait(parts_.region.own_process());
   if (!has_room) note_miss(parts_.region, hash);
   const bool may_be_in_tier = has_tiers && (has_room || has_ring);
   if (may_be_in_tier && open_from_tier(has_ring ? Lane::demand_with_ring : Lane::demand, outcome))
     return outcome;
-  // A file that no tier would store need not pass through the ring.
+  // The ring is useful only if a tier would store the file.
   const bool may_pass =
       has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
   if (!has_room && !may_pass) {
-    // The file will not be in RAM. The processes that wait for the flight are therefore released
-    // now. Otherwise these processes would open the file one after another.
+    // The file will not be in RAM, so the flight ends now. Otherwise the processes that wait for it
+    // would open the file one after another.
     ticket = {};
     for (Tier* const tier : parts_.remote) tier->note_not_fetched(request_.key);
     return open_uncached(Counter::bypassed_full);
@@ -89,8 +88,7 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   return outcome;
 }
 
-// The record is checked for freshness like any other, because its stat may be older than this open
-// or this job.
+// Checks the record for freshness, because its stat may be older than this open or this job.
 bool DemandOpen::find_again(std::uint64_t hash, bool waited_for_prefetch, OpenOutcome& outcome) {
   outcome.pin = parts_.ram.find(request_.key, hash);
   if (!outcome.pin ||
@@ -144,8 +142,8 @@ OpenOutcome DemandOpen::open_uncached(Counter reason) {
   const Origin& origin = parts_.freshness.origin_of(request_.key);
   if (origin.traits().has_kernel_fd) return open_plain(reason);
   OpenedPlace place;
-  // If another fetch of the file is in progress, an origin that fills RAM itself need not read the
-  // file again.
+  // If the reason is another fetch in progress, may_fill saves a second read by an origin that
+  // fills RAM itself.
   const auto opened = origin.open({.key = request_.key,
                                    .path = request_.path,
                                    .flags = request_.flags,
@@ -202,7 +200,8 @@ bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::
                                 OpenOutcome& outcome) {
   const bool is_worth_it = opened.file().fd >= 0 && opened.file().stat.size >= k_in_parts_from;
   if (request_.serve_fill == nullptr || !parts_.serves_in_parts || !is_worth_it) return false;
-  // Until the program's fd is registered for the fill, a handler must not leave by a jump.
+  // A signal handler must not jump out of this function before the program's fd is registered for
+  // the fill.
   const base::BlockSignals block;
   PartialFill* const parts = PartialFill::begin(parts_, fill, flight);
   if (parts == nullptr) return false;
@@ -277,8 +276,8 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   OpenOutcome outcome = opened ? fetch_opened(origin, *place.opened(), fill, flight)
                                : fail(origin, opened.error().value);
   if (outcome.was_fetched) note_miss_time(began);
-  // The neighbours are kept even if the open found a directory, because their bytes have already
-  // been read and will not be read again.
+  // Keeps the neighbours even if the open found a directory. Their bytes have already been read,
+  // and the window is read only once.
   if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());
   return outcome;
 }
@@ -312,14 +311,15 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
   if (!from_tier && serve_in_parts(fill, opened, flight, outcome)) return outcome;
   if (const auto read = from_tier ? base::Result<void>() : opened.read_whole(fill.room()); !read) {
     if (read.error().value != EINTR) return hand_over(opened, Counter::bypassed_busy);
-    // A signal has ended the program's wait. If the program got the file now, its own read would
-    // start another wait.
+    // A signal has ended the program's wait. If the program got an fd now, its own read would start
+    // another wait.
     parts_.count_unserved(Counter::bypassed_error, request_.key);
     outcome.was_fetched = false;
     outcome.error = EINTR;
     return outcome;
   }
-  // Bytes from a tier belong to this stat, even if the file has changed since then.
+  // Bytes from a tier belong to this stat, even if the file was changed after the stat. So a second
+  // look is needed only if the stat is in doubt.
   if ((from_tier ? fill.is_stat_in_doubt() : fill.wants_second_look()) && !opened.is_unchanged())
     return hand_over(opened, Counter::bypassed_busy);
   if (from_tier) fill.note_from_tier(from_tier->data_hash);
@@ -337,7 +337,8 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
 void DemandOpen::keep_neighbours(const Origin& origin, Opened& opened) {
   Opened::Neighbour neighbour;
   while (!parts_.ram.is_full() && opened.next_neighbour(neighbour)) {
-    // If a neighbour lies below the prefix of another origin, only that origin may fetch it.
+    // Skips a neighbour that lies below the prefix of another origin, because only that origin may
+    // fetch it.
     if (&parts_.freshness.origin_of(neighbour.key) == &origin) keep_neighbour(neighbour);
   }
 }

@@ -1,9 +1,10 @@
-// An open that found no record in RAM. One process of the node fetches the file from a tier whose
-// record matches the origin's stat, or else from the origin. That process publishes the record and
-// returns a Pin. A mount's file of 1 MiB or more can become a PartialFill, which the program's
-// reads complete. If a file cannot be cached, the caller gets a kernel fd. Errors are those of the
-// origin. Thread safety: an object belongs to one call; several objects may exist at a time. A
-// signal handler that interrupts such an open must not start another (FetchScope).
+// An open of a file that has no record in RAM. One process of the node fetches the file. If a tier
+// has a record that matches the origin's stat, the bytes come from the tier, and otherwise from the
+// origin. The process publishes the record and returns a Pin. A file of 1 MiB or more on a mount
+// can become a PartialFill, which the program's reads complete. If a file cannot be cached, the
+// caller gets a kernel fd. Errors are those of the origin. Thread safety: an object belongs to one
+// call. Several objects may exist at the same time. A signal handler that interrupts such an open
+// must not start another open of this kind (FetchScope).
 #pragma once
 
 #include "cache/fill/cache_parts.h"
@@ -26,33 +27,33 @@ class DemandOpen {
   // record.
   OpenOutcome open_in_flight(std::uint64_t hash, bool has_room);
   // Finds the record that another fetch may have published since the first lookup.
-  // `waited_for_prefetch`: this open has waited for that fetch.
+  // `waited_for_prefetch`: this open has waited for a prefetch of the file.
   bool find_again(std::uint64_t hash, bool waited_for_prefetch, OpenOutcome& outcome);
-  // This function and fetch() are not inlined, because a thread may have a stack of only 16 KB.
+  // These two functions are not inlined, because a thread may have a stack of only 16 KB.
   [[gnu::noinline]] bool open_from_tier(Lane lane, OpenOutcome& outcome);
   [[gnu::noinline]] OpenOutcome fetch(Lane lane, SingleFlight::Ticket& flight);
   OpenOutcome fetch_opened(const Origin& origin, Opened& opened, RecordFill& fill,
                            SingleFlight::Ticket& flight);
-  // Makes the opened file a PartialFill, whose parts the program's reads fetch into the reserved
+  // Makes the opened file a PartialFill: the program's reads fetch its parts into the reserved
   // room. False: the file must be fetched as a whole.
   bool serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::Ticket& flight,
                       OpenOutcome& outcome);
-  // Serves a file that another open of this process is already fetching in parts. This open gets
-  // its own fd. False: no open is fetching the file in parts.
+  // If another open of this process is already fetching the file in parts, joins that fetch. This
+  // open gets its own fd. False: no open is fetching the file in parts.
   [[gnu::noinline]] bool join_parts(std::uint64_t hash, OpenOutcome& outcome);
   void note_miss_time(std::uint64_t began_ns);
   bool may_fetch_neighbours() const;
   void keep_neighbours(const Origin& origin, Opened& opened);
-  // Publishes the neighbour as a prefetch does. An open of the same file waits for this fetch, but
-  // this fetch does not wait for other fetches.
+  // Publishes the neighbour as a prefetch would. Does nothing if another fetch of the neighbour is
+  // in progress.
   void keep_neighbour(const Opened::Neighbour& neighbour);
   // Finds the record that the origin has put into RAM. False: there is no such record.
   bool take_filled(const Opened& opened, OpenOutcome& outcome);
   void count_miss(bool is_of_bucket);
-  // The outcome of this open if the origin's open failed.
+  // Returns the outcome of this open after the origin's open has failed.
   OpenOutcome fail(const Origin& origin, int error);
   OpenOutcome open_plain(base::Counter reason);
-  // Whether a file that was refused for this reason may be served in blocks.
+  // Whether a file that was not cached for this reason may be served in blocks.
   bool may_be_large(base::Counter reason) const;
   OpenOutcome hand_over(Opened& opened, base::Counter reason);
 

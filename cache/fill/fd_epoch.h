@@ -1,9 +1,9 @@
-// An fd of the program, and a count of how often the fd stopped referring to a file. A fetch that
-// reads through the program's fd first loads the count, and then checks that the fd refers to the
-// file to fetch. The bytes are valid only if the count is unchanged after the read, because another
-// thread may have closed the fd and opened another file under its number. Closing another fd does
-// not matter, even if it refers to the same file. Thread-safe, lock-free and async-signal-safe. Fds
-// whose numbers differ by k_counts share a count, so a read may be discarded without need.
+// An fd of the program, with a count of how often the fd was closed or replaced. A fetch that reads
+// through the program's fd first loads the count, and then checks that the fd refers to the right
+// file. The bytes are valid only if the count is unchanged after the read. Otherwise another thread
+// may have closed the fd and opened another file under its number. The closing of other fds of the
+// same file does not change the count. Thread-safe, lock-free and async-signal-safe. Fds whose
+// numbers differ by a multiple of k_counts share a count, so a valid read may be discarded.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class FdEpoch {
   explicit FdEpoch(int fd) : fd_(fd), count_(count_of(fd).load(std::memory_order_seq_cst)) {}
   int fd() const { return fd_; }
   // Whether the fd has referred to the same file since this object was constructed. The seq_cst
-  // operations on the counts pair with each other, around the program's changes of its fd table.
+  // load pairs with the increment in file_leaves().
   bool goes_on() const { return count_of(fd_).load(std::memory_order_seq_cst) == count_; }
   // Call it before an fd is closed or replaced by another file.
   static void file_leaves(int fd) { count_of(fd).fetch_add(1, std::memory_order_seq_cst); }

@@ -19,7 +19,7 @@ Freshness::Freshness(Region& region, RamTier& ram, const base::Consistency& cons
 bool Freshness::needs_no_look_slow(const Record& record) const {
   if (origins_ != nullptr || record.origin != k_mounts) {
     const Origin& origin = origin_of(record.path());
-    // Only processes that see the record's origin at this path may use it.
+    // A process may use the record only if it has the record's origin at this path.
     if (origin.id() != record.origin) return false;
     if (origin.traits().is_immutable) return true;
   }
@@ -31,7 +31,7 @@ bool Freshness::needs_no_look_slow(const Record& record) const {
 
 std::uint64_t Freshness::good_since_ns(std::uint64_t now) const {
   switch (consistency_.kind) {
-    // A record that was fetched or revalidated since this job began is valid for the job.
+    // A record that was fetched or revalidated since this job began is valid for the whole job.
     case ConsistencyKind::immutable: return good_in_job_ns();
     case ConsistencyKind::ttl: {
       const std::uint64_t ttl = consistency_.ttl_seconds * 1'000'000'000ULL;
@@ -49,7 +49,7 @@ std::optional<KnownStats::Known> Freshness::known_stat(std::string_view key) con
 }
 
 bool Freshness::is_still_right(const Record& record, const char* path, bool& has_waited) {
-  // If the path is a link, the gathered stat of the path proves nothing about the target.
+  // If the path contains a link, the gathered stat of the path proves nothing about the file.
   const auto known = record.is_physical() ? known_stat(record.path()) : std::nullopt;
   if (known && known->stat.is_unchanged_since(record.stat)) {
     ram_->mark_verified(record, known->looked_ns);
@@ -71,8 +71,8 @@ bool Freshness::is_still_right(const Record& record, const char* path, bool& has
   std::uint32_t how = Record::k_changed;
   if (is_gone()) {
     how |= Record::k_removed | Record::k_unlinked;
-    // A path through a link may have lost the link, and not the file. A file with other names may
-    // have lost only this one.
+    // If the path contains a link, perhaps only the link was removed, and the file still exists. If
+    // the file has other names, perhaps only this name was removed.
     if (record.is_physical() && record.stat.links <= 1)
       note_last_change(*region_, record.stat, how);
   }

@@ -1,6 +1,6 @@
 // Decides whether a record may be served. The record must come from the origin that this process
-// sees at the record's path. CUBESHIM_CONSISTENCY determines how recently the record must have been
-// revalidated. Thread-safe and async-signal-safe.
+// has at the record's path, and must have been revalidated recently enough. CUBESHIM_CONSISTENCY
+// defines how recently. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/base/settings/config.h"
@@ -28,35 +28,35 @@ class Freshness {
 
   // Whether the record may be served without revalidation.
   bool needs_no_look(const Record& record) const {
-    // The common case: a mount's record that was fetched or revalidated since this job began.
+    // The common case: a record of a mount that was fetched or revalidated since this job began.
     const bool is_common = origins_ == nullptr && record.origin == k_mounts &&
                            consistency_.kind == base::ConsistencyKind::immutable;
     return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= good_in_job_ns()
                      : needs_no_look_slow(record);
   }
-  // If a revalidation takes longer than this, background threads should revalidate ahead of the
-  // program. On a local disk it takes 2 us.
+  // If revalidations take longer than this, background threads should revalidate records ahead of
+  // the program. On a local disk, a revalidation takes 2 us.
   static constexpr std::uint64_t k_long_look_ns = 50'000;
 
-  // Like needs_no_look, but revalidates the record if needed. `path`: the key with a terminating
-  // zero. `has_waited` is set if the origin took k_long_look_ns or more. False: the record is
-  // outdated, and lookups no longer find it.
+  // Whether the record may be served. Revalidates the record if needed. `path`: the key with a
+  // terminating zero. `has_waited` is set if the revalidation took k_long_look_ns or more. False:
+  // the record is outdated, and lookups no longer find it.
   bool is_fresh(const Record& record, const char* path, bool& has_waited) {
     return needs_no_look(record) || is_still_right(record, path, has_waited);
   }
-  // A stat of a mount's file that the origin returned recently enough to be used without asking
+  // The stat of a file on a mount, if the origin has returned it recently enough for it to be used
   // again.
   std::optional<KnownStats::Known> known_stat(std::string_view key) const;
 
  private:
-  // Revalidations at or after this time are valid for the job.
+  // A record that was revalidated at or after this time is valid for the rest of the job.
   std::uint64_t good_in_job_ns() const {
     return std::max(job_start_ns_, doubted_ns_->load(std::memory_order_relaxed));
   }
   bool needs_no_look_slow(const Record& record) const;
   bool is_still_right(const Record& record, const char* path, bool& has_waited);
-  // Revalidations at or after this time (base::boot_ns) are valid for this process. UINT64_MAX: no
-  // revalidation is valid.
+  // A record that was revalidated at or after this time (base::boot_ns) may be served to this
+  // process. UINT64_MAX: every record must be revalidated first.
   std::uint64_t good_since_ns(std::uint64_t now) const;
 
   Region* region_;

@@ -1,5 +1,5 @@
-// A pin on a chunk, which is released even if a jump (siglongjmp) leaves the scope. The object
-// lives on its user's stack. Thread safety: an object belongs to one thread; async-signal-safe.
+// A pin on a chunk, which is released even if a jump (siglongjmp) leaves the scope. The object must
+// live on the stack of its user. Thread safety: an object belongs to one thread; async-signal-safe.
 #pragma once
 
 #include "cache/base/memory/held.h"

@@ -20,7 +20,7 @@ bool KeptParts::keep(const std::byte* from, std::uint64_t at, std::uint64_t n) {
 bool KeptParts::keep_block(const std::byte* from, std::uint64_t at, std::uint64_t end) {
   SingleFlight::Ticket ticket;
   const std::uint64_t hash = block_hash_of(key_, at / parts_.rules.block);
-  // If another process has the flight, that process stores the block.
+  // If another process has the flight, it stores the block.
   if (parts_.flights.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine ||
       ticket.hold().slot == nullptr)
     return true;

@@ -1,8 +1,8 @@
-// The bytes of a file that a program has read in part (partial_fill.h). For the next open, the
-// bytes stay in kept chunks of the region. They stay until a record holds the whole file, or until
-// the memory is needed for something else (chunks_kept.cc). Thread-safe, also across processes; the
-// caller must block signals. Invariant: bytes are kept only if the stat of the file identifies its
-// version reliably.
+// The bytes of a file that a program has read only in part (partial_fill.h). Kept chunks of the
+// region hold them for the next open. The bytes are dropped when a record contains the whole file,
+// or when the memory is needed for something else (chunks_kept.cc). Thread-safe, also across
+// processes; the caller must block signals. Invariant: bytes are kept only if the stat of the file
+// identifies its version reliably.
 #pragma once
 
 #include "cache/fill/cache_parts.h"
@@ -21,10 +21,10 @@ class KeptParts {
   }
   // False: no bytes are kept, because files are not served in blocks.
   bool may_keep() const { return parts_.rules.block != 0; }
-  // Keeps n bytes from offset `at` on. `at` is a multiple of the page size; so is `n`, unless the
-  // bytes reach the end of the file. False: there is no room.
+  // Keeps `n` bytes from offset `at` on. `at` must be a multiple of the page size. `n` must be one
+  // too, except at the end of the file. False: there is no room.
   bool keep(const std::byte* from, std::uint64_t at, std::uint64_t n);
-  // Copies the n bytes from offset `at` on into `to`. False: some of these bytes are not kept.
+  // Copies `n` bytes from offset `at` on to `to`. False: some of these bytes are not kept.
   bool take(std::byte* to, std::uint64_t at, std::uint64_t n) const;
   void drop();
 

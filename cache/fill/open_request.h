@@ -18,11 +18,11 @@ struct OpenRequest {
   std::string_view key;        // absolute, normalized path of the file
   const char* path = nullptr;  // `key` with a terminating zero, for calls to the origin
   int flags = O_RDONLY;        // the flags of the program's call
-  // Called before the origin is opened, because the program may get the fd of that open.
+  // Called before the origin is opened, because the program may get the fd that this open returns.
   void (*before_kernel_open)() = [] {};
-  // Takes over a file that is fetched while the program reads it (partial_fill.h). `fd`: the fd
-  // that the program will get. Called with signals blocked. False: the callee does not take the
-  // file over. Null: files are fetched as a whole.
+  // Takes over a file that is fetched in parts while the program reads it (partial_fill.h). `fd`:
+  // the fd that the program will get. Called with signals blocked. Returns false if it does not
+  // take over the file. Null: all files are fetched as a whole.
   bool (*serve_fill)(void* who, PartialFill& fill, int fd) = nullptr;
   void* who = nullptr;
 };
@@ -31,7 +31,7 @@ struct OpenRequest {
 struct OpenOutcome {
   Pin pin;
   // The lowest fd that this open has opened and closed again (for the origin, the disk or the
-  // region). -1: there is none.
+  // region). -1: it has closed none.
   int freed_fd = -1;
   bool was_fetched = false;  // this open fetched the pinned record from the origin
   // The origin took long to answer a stat that revalidated an existing record.
@@ -39,8 +39,8 @@ struct OpenOutcome {
   int kernel_fd = -1;
   bool is_directory = false;  // kernel_fd is a directory
   bool is_filling = false;    // serve_fill has taken kernel_fd
-  // Set if kernel_fd is a mount's file that may be served in blocks (large_files.h). If kernel_fd
-  // is not served in blocks, the open counts as bypassed for this reason.
+  // Set if kernel_fd is a file on a mount that may be served in blocks (large_files.h). If it is
+  // not served in blocks, the open counts as bypassed for this reason.
   std::optional<base::Counter> unless_large;
   // An object that is served in blocks. The caller must call end() on it.
   LargeFile* object = nullptr;

@@ -18,25 +18,24 @@ namespace {
 using base::Counter;
 
 constexpr std::size_t k_fills = 64;
-// A reader that has waited this long for a part of another reader reads the part itself. The other
-// reader may have jumped out of its fetch.
+// The longest time for which a reader waits for a part that another reader is fetching. A signal
+// handler may have jumped out of that fetch.
 constexpr std::uint64_t k_longest_wait_ns = base::k_ns_per_s;
-// A step is small enough to be still in the processor's caches when its bytes are copied to the
-// program.
+// The bytes of one step. A step is so small that its bytes are still in the processor's caches when
+// they are copied to the program.
 constexpr std::uint64_t k_step = 1 << 20;
-// The step while another process waits for the flight. This step is smaller, because after a long
-// silence the other process would assume that this process is dead.
+// The step while another process waits for the flight. Smaller steps report progress more often;
+// without progress, the waiting process would assume that this process is dead.
 constexpr std::uint64_t k_waited_step = 256 << 10;
-// The size of the first read. After it, look_for_pages() can determine whether the kernel keeps
-// pages.
+// The size of the first read. The first read is short, because look_for_pages() can run only
+// afterwards.
 constexpr std::uint64_t k_first_step = 128 << 10;
-// How many bytes are read ahead of a program that reads sequentially.
+// How many bytes are read ahead of a sequential reader.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};
 
-// The objects of the pool from this index on have never been used, so a program without fills
-// searches none.
+// Objects of the pool from this index on were never used. Searches end here.
 constinit std::atomic<std::size_t> g_fills_reached{0};
 
 PartialFill& fill_at(std::size_t i) { return reinterpret_cast<PartialFill*>(g_pool)[i]; }
@@ -83,10 +82,10 @@ PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
   fill->hash_of_path_.store(base::hash_path(fill->record_->path()), std::memory_order_relaxed);
   fill->take_kept();
   fill->flight_ = flight.in_parts();
-  // The release makes the other members visible to join().
+  // The release makes the other members visible to join(), which may run in another thread.
   fill->users_.store(1, std::memory_order_release);
   fill->state_.store(State::open, std::memory_order_release);
-  // An open that has waited for the flight joins the fill as soon as the flight is in parts.
+  // Tells opens that wait for the flight that they can join the fill now.
   flight.come_in_parts();
   return fill;
 }
@@ -110,7 +109,7 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
            !fill.users_.compare_exchange_weak(users, users + 1, std::memory_order_acquire)) {
     }
     if (users == 0) continue;
-    // This use keeps the object alive. But the object may already belong to another file.
+    // The object now has a user, so it stays in use. But it may already belong to another file.
     const bool is_wanted = fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path &&
                            fill.goes_on() && fill.flight_.is_held() &&
                            fill.record_->path() == path &&
@@ -122,7 +121,7 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
 }
 
 bool PartialFill::is_unchanged(int fd, int flags) const {
-  // Without the flag, the kernel answers from cached attributes.
+  // Without this flag, the kernel answers from cached attributes, which costs no request.
   if (flags == k_ask_server) fetch().tier().region().stats().count(Counter::origin_stats);
   const auto now = stat_fd(fd, flags);
   return now && now->is_unchanged_since(record_->stat);
@@ -141,9 +140,8 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
     give_up();
     return Bytes::at_origin;
   }
-  // A reader that goes back may want to know whether the bytes have changed, so the file is
-  // revalidated first. A reader that goes forward gets missing parts as they are now. Present parts
-  // are served as they were when they were fetched, which suffices.
+  // A reader that goes back may want to see whether the bytes have changed, so the file is
+  // revalidated first. For a reader that goes forward, the bytes as they were fetched suffice.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
   if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd.fd(), /*flags=*/0)) {
     if (may_go_on(fd)) give_up();
@@ -161,15 +159,15 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
   const std::uint64_t wanted = read_ahead(fd.fd(), at, end);
   Bytes bytes =
       bring_parts(fd, first, static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
-  // If another process waits for the flight, fetches the rest, so that the process need not wait
-  // for this program's next reads.
+  // If another process waits for the flight, fetches the rest now. Otherwise that process would
+  // have to wait for this program's next reads.
   if (bytes == Bytes::here && is_under_way() && flight_.is_waited_for())
     bring_parts(fd, 0, part_count_);
   return bytes;
 }
 
-// If the kernel does not report whether it has pages of the file, the library requests no
-// readahead. The kernel then reads ahead as it does without the library.
+// Finds out whether the kernel keeps pages of the file. If the kernel does not report this,
+// readahead is left to the kernel.
 void PartialFill::look_for_pages(int fd) {
   struct {
     std::uint64_t at, length;
@@ -195,7 +193,7 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
       std::min(window_.load(std::memory_order_relaxed) * 2 + (end - at), k_most_ahead);
   window_.store(window, std::memory_order_relaxed);
   const Pages pages = pages_.load(std::memory_order_relaxed);
-  // Does not read ahead at offset 0, where the program may want only the header.
+  // Does not read ahead at offset 0, because the program may want only the header.
   const bool is_here =
       parts_[(end - 1) / part_bytes_].load(std::memory_order_relaxed) != Part::missing;
   if (pages == Pages::none && at != 0)
@@ -206,7 +204,8 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
   const std::uint64_t to = std::min(end + k_pages_ahead, size());
   ahead_.store(to, std::memory_order_relaxed);
   // By default, one call makes the kernel read at most k_pages_a_call bytes ahead. Skips parts that
-  // the room already has, because the kernel may have dropped the pages of these parts.
+  // the room already has, because the kernel may have dropped their pages and would read them
+  // again.
   for (std::uint64_t from = ahead, upto = 0; from < to; from = upto) {
     const auto is_missing = [&](std::uint64_t byte) {
       return parts_[byte / part_bytes_].load(std::memory_order_relaxed) == Part::missing;
@@ -234,8 +233,8 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
   // A signal handler that has interrupted a fetch of this thread fetches nothing.
   if (FetchScope::is_open()) return Bytes::at_origin;
   FetchScope scope;
-  // If a jump leaves this function, a part stays missing and no record is published. The scope then
-  // ends the flight.
+  // If a jump leaves this function, the claimed parts never arrive, so no record is published. The
+  // scope then ends the flight.
   scope.hold(flight_);
   scope.begin_wait(fetch().tier().region().own_process());
   for (std::uint32_t part = first; part < end;) {
@@ -254,7 +253,7 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
     const std::uint64_t began = base::monotonic_ns();
     const long error = read_parts(fd.fd(), from, to);
     fetch().tier().region().stats().count(Counter::miss_ns, base::monotonic_ns() - began);
-    // Another file may have replaced the fd's file during the read.
+    // The fd may have been replaced by another file during the read.
     const bool is_right = error == 0 && may_go_on(fd) && scope.is_own();
     if (!is_right) {
       mark(part, taken, Part::missing);
@@ -282,7 +281,8 @@ std::uint32_t PartialFill::take_parts(std::uint32_t first, std::uint32_t end) {
   return part;
 }
 
-// Ends the fetch of parts that this reader has claimed, and wakes the readers that wait for them.
+// Ends the fetch of the parts that this reader has claimed, and wakes the readers that wait for
+// these parts.
 void PartialFill::mark(std::uint32_t first, std::uint32_t end, Part as) {
   for (std::uint32_t i = first; i < end; ++i) parts_[i].store(as, std::memory_order_release);
   // seq_cst: either this load sees the waiter, or the waiter sees the new count and does not sleep.
@@ -290,7 +290,7 @@ void PartialFill::mark(std::uint32_t first, std::uint32_t end, Part as) {
   if (waiters_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&marks_);
 }
 
-// Waits for a part that another reader is fetching. False: the part does not arrive.
+// Waits for a part that another reader is fetching. False: the part has not arrived in time.
 bool PartialFill::wait_for(std::uint32_t part) {
   const std::uint64_t until = base::monotonic_ns() + k_longest_wait_ns;
   Part seen = Part::under_way;
@@ -301,7 +301,8 @@ bool PartialFill::wait_for(std::uint32_t part) {
     if (seen != Part::under_way) break;
     const std::uint64_t now = base::monotonic_ns();
     if (now < until) base::sys::futex_wait(&marks_, marks, until - now);
-    // Later readers then do not wait for this part and the parts after it.
+    // After a timeout, marks this part and the claimed parts after it, so that later readers do not
+    // wait for them.
     for (std::uint32_t i = part; now >= until && i < part_count_; ++i) {
       Part late = Part::under_way;
       if (!parts_[i].compare_exchange_strong(late, Part::overdue, std::memory_order_relaxed)) break;
@@ -330,7 +331,7 @@ long PartialFill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
   return 0;
 }
 
-// Hashes parts while they are in the processor's caches.
+// Hashes parts while their bytes are still in the processor's caches.
 void PartialFill::hash_parts(std::uint64_t from, std::uint64_t to) {
   if (hashing_.exchange(true, std::memory_order_acquire)) return;
   if (hashed_ == from) {
@@ -340,8 +341,8 @@ void PartialFill::hash_parts(std::uint64_t from, std::uint64_t to) {
   hashing_.store(false, std::memory_order_release);
 }
 
-// The bytes that programs have read from a listed directory limit the prefetching from it. The open
-// of this file has counted no bytes yet.
+// Counts the bytes of this file for its directory's listing, which limits prefetching by the bytes
+// that programs have read. The open has counted none of them.
 void PartialFill::note_read() const {
   const std::uint64_t parts = part_count_ - missing_.load(std::memory_order_relaxed);
   Listings(fetch().tier().region())
@@ -400,8 +401,8 @@ void PartialFill::end() {
     note_miss(fetch().tier().region(), hash_of_path_.load(std::memory_order_relaxed));
   give_up();
   if (state != State::published) note_read();
-  // Destroys the fetch before the pin is released. Without the pin, the segment could be reclaimed
-  // before the room is given back.
+  // The fetch gives back the room, so it is destroyed before the pin is released. Without the pin,
+  // the segment could be reclaimed first.
   fetch().~RecordFill();
   pin_.release();
   state_.store(State::free, std::memory_order_release);

@@ -1,15 +1,15 @@
-// A fetch of a file in parts, while the program reads it. After accept, the program opens the file;
-// each part is fetched when it is read; then the record is published. No thread is needed. A file
-// has up to 256 parts. A reader claims those parts of its read that no other reader has claimed,
-// and fetches them through its own fd, which is the origin's file. If another reader is fetching a
-// part, the reader waits for the part, but at most a second; after that it asks the kernel for the
-// bytes. The reader that fetches the last part revalidates the file and publishes the record.
+// A fetch of a file in parts, while the program reads the file. The program gets the fd as soon as
+// the file is accepted. Each part is fetched when the program reads it. No thread is needed. A file
+// has up to 256 parts. A reader claims the parts of its read that no other reader has claimed, and
+// fetches them through its own fd, which is the origin's file. If another reader is fetching a
+// part, the reader waits for the part, but at most a second; after that, the kernel answers the
+// read. The reader that fetches the last part revalidates the file and publishes the record.
 // Objects live in a static pool of the process. Thread-safe, and lock-free except for waiting and
-// publishing; async-signal-safe. A signal handler that interrupts a fetch neither fetches nor
-// waits. Invariants: the record lies in its room from the beginning, but is marked unconfirmed so
-// that lookups do not find it. Publishing clears the mark. If a reader leaves a part unfinished (by
-// a jump or its death), that part stays under way, and the record is never published. The bytes of
-// a read are used only if the fd referred to the file during the whole read (fd_epoch.h).
+// publishing; async-signal-safe. A signal handler that interrupts a fetch does not fetch or wait.
+// Invariants: the record lies in its room from the beginning, but is marked as unconfirmed, so that
+// lookups do not find it. Publishing clears the mark. If a reader dies or jumps out of its fetch,
+// its parts stay under way, and the record is never published. The bytes of a read are used only if
+// the fd referred to the file during the whole read (fd_epoch.h).
 #pragma once
 
 #include <algorithm>
@@ -30,20 +30,20 @@ class PartialFill {
   // The place of the bytes that a read needs.
   enum class Bytes {
     here,        // in the room
-    at_origin,   // the room lacks the bytes, but the program can read them through its fd
+    at_origin,   // not in the room; the program can read them through its fd
     interrupted  // the read failed with EINTR, which the program gets
   };
 
-  // Takes over an accepted fetch and its flight. Null: there are too many fills; the caller keeps
-  // both.
+  // Takes over an accepted fetch and its flight. Null: there are too many fills, so the caller
+  // keeps the fetch and the flight.
   static PartialFill* begin(CacheParts& parts, RecordFill& fetch, SingleFlight::Ticket& flight);
   // Whether this process may be fetching a file of this path in parts.
   static bool may_be_coming(std::uint64_t hash_of_path);
-  // Adds a user to a running fill of this version in this process. Null: there is no such fill.
+  // Adds a user to this process's fill of this version of the file. Null: there is no such fill.
   static PartialFill* join(std::string_view path, std::uint64_t hash_of_path, const FileStat& stat);
 
   const Record& record() const { return *record_; }
-  // A pin on the record.
+  // A new pin on the record.
   Pin pin() const { return pin_.duplicate(); }
   // Whether the fill is still running, and the file has not been changed through the shim.
   bool goes_on() const { return is_under_way() && fetch().is_unchanged(); }
@@ -52,27 +52,28 @@ class PartialFill {
   Bytes bring(const FdEpoch& fd, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(const FdEpoch& fd);
-  // Called when a user closes its last fd. If no other user is left, completes a file that is
-  // nearly whole or whose room would be lost. The parts of any other file are kept for the next
-  // open (kept_parts.h). If files are not served in blocks, no parts can be kept, and the second
-  // close reads the rest.
+  // Called when a user closes its last fd. Does nothing if there are other users. If the file is
+  // nearly whole, or if its room could not be given back, fetches the rest. Otherwise keeps the
+  // parts for the next open (kept_parts.h). If parts cannot be kept, because files are not served
+  // in blocks, the second close fetches the rest.
   void finish_at_close(int fd);
   // Ends the fill. From now on, the program reads only from the origin's file.
   void give_up();
   // Removes a user. The removal of the last user frees the object.
   void end();
 
-  // give_up_all is called at the end of the process. forget_all is called in a forked child,
-  // because the fills belong to the parent.
+  // Call give_up_all at the end of the process. Call forget_all in a forked child, because the
+  // fills belong to the parent.
   static void give_up_all();
   static void forget_all();
 
  private:
   enum class State : std::uint32_t { free, making, open, publishing, published, given_up };
-  // overdue: the part is under way, and a reader has waited for it in vain.
+  // `overdue`: the part is under way, and a reader has given up waiting for it.
   enum class Part : std::uint8_t { missing, under_way, overdue, here };
-  // Whether the kernel keeps pages of the file. If so, the kernel reads ahead while the program
-  // works; if not, more parts are read at a time. `secret`: the kernel does not report it.
+  // Whether the kernel keeps pages of the file. `kept`: the kernel reads ahead while the program
+  // works. `none`: more parts are read at a time. `secret`: the kernel does not report whether it
+  // keeps pages.
   enum class Pages : std::uint8_t { unknown, kept, none, secret };
 
   std::uint64_t read_ahead(int fd, std::uint64_t at, std::uint64_t end);
@@ -105,22 +106,21 @@ class PartialFill {
 
   std::atomic<State> state_{State::free};
   std::atomic<std::uint32_t> users_{0};
-  // The fill was given up, perhaps while it is being published. Reads that are still running are
-  // then discarded, because fd_epoch.h no longer sees changes of the file's fds.
+  // Set when the fill is given up, even if it is being published. Reads that are still running are
+  // then discarded, because their FdEpoch no longer detects that the fd was closed.
   std::atomic<bool> has_ended_{false};
   std::atomic<std::uint32_t> missing_{0};  // the number of parts that are not `here`
-  // A futex that counts the ends of fetches of parts. A waiter first increments waiters_ and then
-  // loads marks_.
+  // A futex that counts how often fetches of parts have ended. A waiter increments waiters_ before
+  // it loads marks_.
   std::atomic<std::uint32_t> marks_{0};
-  std::atomic<std::uint32_t> waiters_{0};  // can be too high if a jump left a wait
+  std::atomic<std::uint32_t> waiters_{0};  // too high if a jump has left a wait
   std::atomic<bool> hashing_{false};
   std::atomic<bool> has_read_{false};    // a part has come from the origin
   std::atomic<std::uint64_t> shown_{0};  // the end of the furthest read
   // The next four members affect only speed.
   std::atomic<Pages> pages_{Pages::unknown};
-  std::atomic<std::uint64_t> next_{0};  // the end of the last read
-  std::atomic<std::uint64_t> ahead_{
-      0};  // how far the parts, or the kernel's pages, were read ahead
+  std::atomic<std::uint64_t> next_{0};   // the end of the last read
+  std::atomic<std::uint64_t> ahead_{0};  // up to here, parts or kernel pages were read ahead
   std::atomic<std::uint64_t> window_{0};
   std::atomic<Part> parts_[k_most_parts]{};
   std::uint64_t part_bytes_ = 0;

@@ -1,4 +1,4 @@
-// PartialFill: keeps the parts that were read of a file for the next open of the file.
+// PartialFill: keeps the parts of a file that were read, for the next open of the file.
 #include "cache/base/process/block_signals.h"
 #include "cache/fill/kept_parts.h"
 #include "cache/fill/partial_fill.h"

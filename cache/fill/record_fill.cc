@@ -11,11 +11,11 @@ namespace {
 
 using base::Counter;
 
-// A file that was written this recently may be written again with the same mtime, because of the
-// mtime's granularity or because clocks differ.
+// A file that was changed this recently may be changed again with the same mtime, because the mtime
+// is coarse or because clocks differ.
 constexpr std::uint64_t k_recent_seconds = 60;
-// FUSE and the page cache read 128 KiB at a time, so a larger file may change between two requests.
-// Without a second look at the stat, a mixture of two versions could be kept for the whole job.
+// FUSE and the page cache read this much with one request, so a larger file may change between two
+// requests. Without a second stat, a mixture of two versions could be kept for the whole job.
 constexpr std::uint64_t k_one_request = 128 << 10;
 
 bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds) {
@@ -41,8 +41,8 @@ void RecordFill::note_looked(std::uint64_t looked_ns) {
 }
 
 bool RecordFill::begin_watch(const FileStat& stat, int fd) {
-  // Notes the device before the check for writers. A process that opens the file later, by another
-  // path, reports its writes only if the device is known.
+  // Must precede the check for writers. A process that opens the file later, by another path,
+  // reports its writes only if the device is known.
   tier_->note_device(stat.device());
   return watch_.watch(stat, fd);
 }
@@ -69,13 +69,13 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
   pin_ = tier_->adopt(content_, base::hash_path(content_.path));
   if (pin_) return Next::done;
   if (tier_->has_many_names(stat)) return refused(Counter::bypassed_names);
-  // If changes are expected, a file that was written just now is not cached yet, because a second
-  // write may leave the mtime unchanged.
+  // If files may change during the job, a file that was written just now is not cached yet, because
+  // a second write may leave its mtime unchanged.
   const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_immutable_;
   if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
     return refused(Counter::bypassed_busy);
-  // A file is also not cached if no later stat, of this job or the next, could reveal a second
-  // change.
+  // In every mode, a file is not cached if a second change could leave its stat unchanged, so that
+  // neither this job nor the next would detect the change.
   if (!is_immutable_ && may_hide_change(stat, began_ns_)) return refused(Counter::bypassed_busy);
   auto reservation = reserve(stat.size);
   if (!reservation)
@@ -108,21 +108,21 @@ bool RecordFill::wants_second_look() const {
 
 Pin RecordFill::show_head() {
   Pin pin = tier_->write_head(reservation_, content_);
-  // Uses the path in the record, because the key may be destroyed before this object.
+  // Uses the path in the record from now on, because the key may be destroyed before this object.
   content_.path = pin->path();
   return pin;
 }
 
 bool RecordFill::publish() {
-  // Checks this while the room can still be given back. As soon as the record is in the index,
-  // other processes may find it.
+  // Checks for changes while the room can still be given back: as soon as the record is in the
+  // index, other processes may find it.
   if (!watch_.is_unchanged()) return refuse(Counter::bypassed_busy);
   auto pin = tier_->publish(reservation_, content_);
   if (!pin)
     return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);
   if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) {
-    // The record will never be confirmed. The mark frees the record's slots in the index, and the
-    // ring stops waiting for the record.
+    // The record will never be confirmed. The mark frees the record's slots in the index, and keeps
+    // the ring from waiting for it.
     tier_->mark_record_stale(**pin);
     return refuse(Counter::bypassed_busy);
   }

@@ -58,8 +58,8 @@ void TierOpen::ask(const Record& record) {
   has_asked_ = true;
   is_physical_ = record.is_physical();
   if (!origin_.traits().is_counted_elsewhere) parts_.stats().count(Counter::origin_stats);
-  // lstat will be answered from the record, so this checks that a path without links has not become
-  // a link.
+  // If the path contained no links, an lstat by the program is answered from the record. So this
+  // stat does not follow a link that has replaced the file.
   const std::uint64_t began = base::monotonic_ns();
   stat_ = !origin_.traits().has_kernel_fd ? origin_.stat(request_.key, request_.path)
           : is_physical_                  ? stat_path(AT_FDCWD, request_.path,
@@ -90,14 +90,15 @@ Tier::Verdict TierOpen::judge(const Record& record) {
   const Verdict verdict = is_immutable ? judge_immutable(record) : judge_mutable(record);
   if (verdict != Verdict::taken) return verdict;
   if (!is_immutable && !may_be_opened(record)) return Verdict::refused;
-  // If the origin has no kernel fd, its stat identifies the version.
+  // An origin without kernel fds is a bucket or a pack. Its stat identifies the version of the
+  // file.
   const bool has_versions = !origin_.traits().has_kernel_fd;
   switch (fill_.accept({*stat_, is_physical_, origin_.id(), is_immutable || has_versions})) {
     case RecordFill::Next::refuse: return Verdict::refused;
     case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;
     case RecordFill::Next::read: break;
   }
-  // If the record is refused, the open fetches the file from the origin, with a new stat.
+  // After a refusal, the open fetches the file from the origin, with a new stat.
   if (fill_.is_stat_in_doubt()) return Verdict::refused;
   if (is_remote_) {
     fill_.note_from_cluster(record.data_hash);
@@ -113,7 +114,7 @@ Tier::Verdict TierOpen::judge(const Record& record) {
 bool TierOpen::visit(const Tiers& tiers) {
   for (Tier* const tier : tiers) {
     tier_ = tier;
-    // If the origin does not have the file, there is no stat to compare.
+    // If the origin's stat has failed, there is no stat to compare.
     if (has_asked_ && !stat_) return false;
     if (tier->visit(request_.key, *this)) return true;
   }

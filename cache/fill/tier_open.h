@@ -1,6 +1,7 @@
-// An open that a tier answers. A TierOpen asks the origin for a stat. If no process with the same
-// rights has opened the file before, it also opens the file at the origin. An immutable origin is
-// never asked. Thread safety: an object belongs to one call; several objects may exist at a time.
+// An open that a tier may answer. A TierOpen asks the origin for the file's stat. If no process
+// with the same rights has opened the file before, the TierOpen also opens the file at the origin.
+// An immutable origin is never asked. Thread safety: an object belongs to one call. Several objects
+// may exist at the same time.
 #pragma once
 
 #include "cache/fill/cache_parts.h"
@@ -10,8 +11,7 @@ namespace cube::cache {
 
 class TierOpen final : private Tier::Judge {
  public:
-  // Like any fill, it is constructed before the origin is asked. The arguments must outlive this
-  // object.
+  // Construct it before the origin is asked, like any fill. The arguments must outlive this object.
   TierOpen(CacheParts& parts, const OpenRequest& request, Lane lane);
   // Reads the whole file from a tier if the origin's stat shows that the tier's record is current.
   // True: `outcome` is set.
@@ -20,17 +20,17 @@ class TierOpen final : private Tier::Judge {
  private:
   using Verdict = Tier::Verdict;
   Verdict judge(const Record& record) override;
-  // Judges the record by its origin id, without asking the origin.
+  // Judges the record by its origin's id. The origin is not asked.
   Verdict judge_immutable(const Record& record);
   Verdict judge_mutable(const Record& record);
   Verdict judge_by_stat(const Record& record);
-  // Whether this process may open the file of a valid record. Asks the origin with at most one
-  // open.
+  // Whether this process may open the file of a valid record. Opens the file at the origin at most
+  // once to find out.
   bool may_be_opened(const Record& record);
   // Asks the origin for the file's stat.
   void ask(const Record& record);
-  // Uses a stat that a process of the node has asked for earlier. False: no earlier stat proves
-  // this record.
+  // Uses a stat that a process of the node has got from the origin earlier. False: no earlier stat
+  // proves this record.
   bool is_known(const Record& record);
 
   bool visit(const Tiers& tiers);

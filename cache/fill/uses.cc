@@ -8,7 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// Equal to the longest wait for a flight.
+// Equals the longest wait for a flight.
 constexpr std::uint64_t k_longest_use_ns = 1'000'000'000;
 
 }  // namespace

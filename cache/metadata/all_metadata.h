@@ -1,5 +1,5 @@
-// The metadata of all prefixes whose files the kernel does not have (packs and buckets). Thread
-// safety: immutable after make(), which allocates.
+// The metadata of all prefixes whose files the kernel does not have, which are packs and buckets.
+// Thread safety: immutable after make(), which allocates.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace cube::cache {
 
 class AllMetadata {
  public:
-  // The origins must outlive the result. Null: the kernel has all metadata, which is the usual
-  // case.
+  // The origins must outlive the result. Null: no prefix is a pack or a bucket, so the kernel has
+  // all metadata (the usual case).
   static std::unique_ptr<AllMetadata> make(const Origins& origins);
 
   // The metadata of the prefix that covers the key. Null: only the kernel can answer.
@@ -29,7 +29,7 @@ class AllMetadata {
   // Adds the metadata of a prefix, and takes ownership of it.
   void add(const Metadata* metadata);
 
-  // The longest prefix comes first, because the innermost prefix answers.
+  // Sorted by prefix, longest first, because the innermost prefix must answer.
   std::vector<std::unique_ptr<const Metadata>> all_;
 };
 

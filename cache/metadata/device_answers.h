@@ -1,6 +1,6 @@
-// The kernel's answers to one question about each device, so that the kernel is asked only once per
-// device. If the table is full, the kernel is asked about each further device every time.
-// Thread-safe and async-signal-safe; allocates nothing.
+// The kernel's answers to one yes-or-no question about each device, so that the kernel is asked
+// only once for each device. If the table is full, further devices are not stored, and the kernel
+// is asked about them every time. Thread-safe and async-signal-safe; allocates nothing.
 #pragma once
 
 #include <atomic>

@@ -23,7 +23,7 @@ constexpr std::uint64_t k_fuse = 0x65735546;
 constexpr std::uint64_t k_kernels[] = {0xef53,     0x58465342, 0x9123683e, 0x01021994, 0x794c7630,
                                        0x6969,     0xff534d42, 0xfe534d42, 0x00c36400, 0x0bd00bd0,
                                        0x47504653, 0x2fc12fc1, 0xf2f52010, 0x19830326, 0xca451a4e};
-// File systems in user space, and virtiofs, by their names in mountinfo.
+// File systems in user space, and virtiofs, by their type in mountinfo.
 constexpr std::string_view k_in_user_space[] = {
     "virtiofs",       "fuse.cubefs",    "fuse.chubaofs",  "fuse.curvefs",
     "fuse.juicefs",   "fuse.glusterfs", "fuse.ceph-fuse", "fuse.mfs",
@@ -53,7 +53,7 @@ bool is_known_mount(std::uint32_t major, std::uint32_t minor) {
       if (keeps_directory_times(text.substr(0, end), major, minor)) return true;
       text.remove_prefix(end + 1);
     }
-    // Moves the start of an incomplete last line to the front. Drops a line that is longer than the
+    // Moves an incomplete last line to the front of the room. Drops a line that is longer than the
     // room.
     used = text.size() < base::OffStack::k_bytes ? text.size() : 0;
     std::memmove(room.data(), text.data(), used);

@@ -1,7 +1,7 @@
 // Tells whether the mtime of a directory changes when an entry is created or removed. Object stores
-// behind FUSE invent the mtime. This invented time never changes, so a listing that is revalidated
-// by it would be served forever. Only file systems that are known to keep the mtime up to date are
-// trusted. Thread-safe and async-signal-safe.
+// behind FUSE may report an invented mtime that never changes. A listing revalidated by such an
+// mtime would be served forever. So only file systems that are known to keep the mtime up to date
+// are trusted. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ class DirectoryTimes {
  public:
   // Asks the kernel once for each device. `directory`: an fd of a directory on the device.
   bool are_kept(int directory, std::uint64_t device);
-  // Does not ask the kernel. False if are_kept() was never called for the device.
+  // Like are_kept(), but never asks the kernel. False if are_kept() was never called for this
+  // device.
   bool are_known_to_be_kept(std::uint64_t device) const {
     return known_.find(device).value_or(false);
   }

@@ -1,9 +1,9 @@
-// The metadata of a prefix whose files the kernel does not have. It answers stat, readlink and
-// listings, and never returns the bytes of files. Keys are absolute paths at or below the prefix.
-// Everything below such a prefix is read-only for programs. Thread safety: immutable after
+// The metadata of a prefix whose files the kernel does not have. The class answers stat, readlink
+// and listings, and never returns the bytes of files. Keys are absolute paths at or below the
+// prefix. Everything below such a prefix is read-only for programs. Thread safety: immutable after
 // construction. All functions are async-signal-safe, make raw system calls only, and never call
-// malloc. Errors: ENOENT means that this prefix lacks the path; the kernel may still have a file
-// there. Other errors are those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM.
+// malloc. Errors are those of a file system: ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM.
+// After ENOENT, the kernel may still have a file at the path.
 #pragma once
 
 #include <cstddef>
@@ -40,19 +40,20 @@ class Metadata {
 
   virtual base::Result<FileStat> stat(std::string_view key, Follow follow) const = 0;
   // Follows all links of the key. Writes the resulting path, relative to the prefix, to `below`,
-  // which has room for PATH_MAX bytes. Returns the length of the path.
+  // which must have room for PATH_MAX bytes. Returns the length of the path.
   virtual base::Result<std::size_t> real_path(std::string_view key, char* below) const = 0;
-  // Like real_path, but for a key that contains "..", and without following a link at its end.
-  // ENOENT: the key leads out of the prefix.
+  // Like real_path, but the key may contain "..", and a link at its end is not followed. ENOENT:
+  // the key leads out of the prefix, or does not exist.
   virtual base::Result<std::size_t> resolve(std::string_view key, char* below) const = 0;
-  // Writes the target of a link, without a terminating zero, to `target`, which has room for
+  // Writes the target of a link, without a terminating zero, to `target`, which must have room for
   // PATH_MAX bytes. Returns the length of the target. EINVAL: the key is not a link.
   virtual base::Result<std::size_t> read_link(std::string_view key, char* target) const = 0;
-  // The caller ends the listing by release(). `with_names` is false: the listing has no entries.
+  // Lists a directory. If `with_names` is false, the listing has no entries. The caller must end
+  // the listing by release().
   virtual base::Result<Listing*> list(std::string_view key, Follow follow,
                                       bool with_names) const = 0;
-  // Opens a copy of the file for a program that needs a kernel file. `flags` are those of the
-  // program's call. EISDIR: the key is a directory.
+  // Opens a kernel file that is a copy of the file, for a program that needs one. `flags` are those
+  // of the program's call. EISDIR: the key is a directory.
   virtual base::Result<base::UniqueFd> open_copy(std::string_view key, int flags) const = 0;
   virtual Volume volume() const = 0;
 

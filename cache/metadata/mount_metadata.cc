@@ -16,23 +16,24 @@ namespace {
 
 using base::Counter;
 
-// This number of stats that miss in one directory counts as a pattern.
+// After this many misses in one directory, the stats of its other entries are probably wanted, too.
 constexpr std::uint64_t k_many_misses = 4;
-// With fewer misses in total, starting threads is not worth its cost.
+// With fewer misses in the process, threads would cost more than they save.
 constexpr std::uint32_t k_worth_threads = 48;
-// With fewer listed directories, listing ahead is not worth it.
+// With fewer directories read by the process, listing ahead would cost more than it saves.
 constexpr std::uint32_t k_worth_listing_ahead = 8;
-// In bytes of entries. The program reads a longer directory itself, because it may want only the
-// first entries.
+// In bytes of entries. Longer directories are left to the program, which may want only the first
+// entries.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
-// A region with at least this many segments reserves one for metadata if opens wait for stats.
+// A region with at least this many segments can spare one for metadata if opens wait for stats.
 constexpr std::uint32_t k_spares_one = 8;
 // A metadata record that has not been used for this long may be evicted.
 constexpr std::uint64_t k_unused_ns = 600'000'000'000;
 // The pause between two searches for a segment whose records may be evicted.
 constexpr std::uint64_t k_until_looked_again_ns = 5'000'000'000;
 
-// The key of the flight that reads a directory. No file's key ends in a slash.
+// The key of the flight for reading a directory. No file's key ends in a slash, so this key differs
+// from those of files.
 std::uint64_t hash_of_reading(std::string_view key) {
   return base::hash_path(key) ^ base::hash_path("/");
 }
@@ -85,8 +86,8 @@ base::Result<RamTier::Reservation> MountMetadata::reserve(std::size_t path_lengt
     std::uint64_t used_since = now - std::min(now, k_unused_ns);
     if (ttl_.kind == base::MetadataTtl::Kind::seconds)
       used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * base::k_ns_per_s));
-    // If the TTL is the whole job, uses of records are not noted, so records count as used since
-    // the start of the job.
+    // If the TTL is the whole job, uses of records are not noted. So all records of this job count
+    // as used.
     if (ttl_.kind == base::MetadataTtl::Kind::job) used_since = std::min(used_since, job_start_ns_);
     auto reserved = ram_->reserve_for_metadata(path_length, bytes,
                                                {.segments = segments, .used_since_ns = used_since});
@@ -184,11 +185,10 @@ void MountMetadata::correct_stat(std::string_view key, const FileStat& stat) {
   const Entry listed = listed_entry(key);
   if (listed.says != Says::present) return;
   const EntryStat known = gathered_stat(key, listed);
-  // If the types differ, the origin's stat has followed a link at the end of the path.
+  // If the types differ, the key is a link, and the origin's stat is that of its target.
   if (known.entry == nullptr || (known.entry->stat.mode & S_IFMT) != (stat.mode & S_IFMT)) return;
   if (known.entry->stat.is_unchanged_since(stat) || !is_untouched(*known.entry)) return;
-  // Invalidates the gathered stat. Each gathered stat records the stripe's epoch, so a new epoch
-  // suffices.
+  // Invalidates the gathered stat, which is valid only for the stripe's current epoch.
   writer_stripe_of(*region_, known.entry->stat).epoch.fetch_add(1, std::memory_order_seq_cst);
 }
 
@@ -212,8 +212,8 @@ bool MountMetadata::note_miss(std::string_view key) {
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
   const bool are_many =
       misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
-  // Restarts the count after a report. If the misses continue, they are reported again, because the
-  // gathered stats may have expired.
+  // Restarts the count after it has returned true. If the gathered stats expire, later misses then
+  // return true again.
   row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
   return are_many;
 }
@@ -292,7 +292,7 @@ Pin MountMetadata::listing_of(std::string_view key, const char* path) {
 }
 
 bool MountMetadata::begin_gather(std::string_view key, SingleFlight::Ticket& flight) {
-  // No file's key ends in slashes.
+  // No file's key ends in a slash, so this key differs from those of files.
   return flights_.begin_prefetch(base::hash_path(key) ^ base::hash_path("//"), flight) ==
          SingleFlight::Prefetch::mine;
 }

@@ -40,17 +40,17 @@ bool MountMetadata::is_young(const Record& record, bool again) const {
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   if (verified < doubted_ns()) return false;
   if (ttl_.kind == base::MetadataTtl::Kind::job) return verified >= job_start_ns_;
-  // The time may be longer than the TTL, but not if a program asks again: it probably waits for
-  // another program to create the file.
+  // A TTL of more than a second applies only to the first time that a program asks. A program that
+  // asks again may be waiting for another program to create the file.
   const bool may_be_longer = ttl_.kind == base::MetadataTtl::Kind::seconds && !again;
   return is_within(
       verified,
       std::min(may_be_longer ? ttl_.seconds * base::k_ns_per_s : base::k_ns_per_s, most_ttl_ns_));
 }
 
-// If a parent directory was moved, its old path may now be a link to it. The move changes nothing
-// in the directory itself, so the directory's stat does not reveal it. If the kernel cannot detect
-// links, no record is physical.
+// The stat of a directory at the origin. If `is_physical`, checks that the path still contains no
+// link. When a parent directory is moved, a link to its new path may take its place, which the
+// directory's stat does not show. If the kernel cannot detect links, no record is physical.
 base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool is_physical) {
   if (!is_physical) return stat_path(AT_FDCWD, path, k_ask_server);
   LinksOnWay links = LinksOnWay::unknown;
@@ -62,7 +62,7 @@ base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool i
 }
 
 bool MountMetadata::is_still_right(const Record& record) {
-  // No stat can prove such a listing. The next read of the directory may find the same entries.
+  // Without reliable times, no stat can prove the listing. The directory must be read again.
   if (const auto data = DirectoryData::of(record); !data || !data->has_true_times()) return false;
   region_->stats().count(base::Counter::metadata_revalidations);
   const std::uint64_t now = base::boot_ns();
@@ -97,7 +97,7 @@ bool MountMetadata::is_current(const StatTable::Entry& entry) const {
 }
 
 bool MountMetadata::is_untouched(const StatTable::Entry& entry) const {
-  // seq_cst: a process that changes the file increments the epoch before its call returns.
+  // A process that changes the file increments the epoch (seq_cst) before its call returns.
   return writer_stripe_of(*region_, entry.stat).epoch.load(std::memory_order_seq_cst) ==
              entry.changes &&
          !may_be_written(*region_, entry.stat);
@@ -112,7 +112,8 @@ std::uint64_t MountMetadata::looked_ns(const EntryStat& known) {
   return std::min(known.entry->looked_ns, known.table->verified_ns.load(std::memory_order_relaxed));
 }
 
-// A recent gather proves the entry. Without one, the directory's listing must be valid.
+// Whether the path still names this file. A stat of the last second proves it; otherwise the
+// listing of the directory must be valid.
 bool MountMetadata::is_shown(const EntryStat& stat, const Entry& entry) {
   const std::uint64_t looked = looked_ns(stat);
   return (is_within(looked, base::k_ns_per_s) && looked >= doubted_ns()) ||
@@ -124,9 +125,9 @@ bool MountMetadata::was_listed(std::string_view key, const FileStat& file) const
   const Pin found = directory(parent);
   const auto data = found ? DirectoryData::of(*found) : std::nullopt;
   const auto entry = data ? data->find(name) : std::nullopt;
-  // A new file often has the inode of the file that had the name before. The directory's ctime is
-  // at or after the last change of an entry, so a file that was born later is not the listed file.
-  // A birth time of 0 means that the time is not known.
+  // A new file often gets the inode number of the file that had the name before. But a file that
+  // was born after the directory's ctime was created after the listing. A birth time of 0 means
+  // that it is not known.
   return entry && entry->inode == file.inode && !is_later(file.born, found->stat.changed);
 }
 

@@ -1,4 +1,4 @@
-// MountMetadata: resolves paths by the targets of links.
+// MountMetadata: follows links by their targets in memory.
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-// The kernel's limit on links in one path.
+// The kernel follows at most this many links in one path.
 constexpr int k_most_links = 40;
 
 void cut_last(MountMetadata::FoundPath& path) {
@@ -26,9 +26,9 @@ bool add_name(MountMetadata::FoundPath& path, std::string_view name) {
   return true;
 }
 
-// Replaces the path of a link by the path that the link's target names. The path to the link's
-// directory must be free of links. False: only the kernel can follow the link. The reason is that a
-// name before a ".." may be a link, or that the target ends in a slash.
+// Replaces the path of a link by the path of the link's target. The path to the link's directory
+// must contain no links. False: only the kernel can follow the link, because a name before a ".."
+// may be a link, or because the target ends in a slash.
 bool go_by(MountMetadata::FoundPath& path, std::string_view target) {
   if (target.ends_with('/') || target.ends_with("/.")) return false;
   if (target.starts_with('/')) {
@@ -53,8 +53,8 @@ bool go_by(MountMetadata::FoundPath& path, std::string_view target) {
   return path.length > 1;
 }
 
-// Linux refuses to follow another user's link in a sticky directory that all users may write to
-// (fs.protected_symlinks).
+// Whether Linux may refuse to follow the link: it belongs to another user, in a sticky directory to
+// which all users may write (fs.protected_symlinks).
 bool may_be_refused(const FileStat& link, const FileStat& directory) {
   constexpr std::uint32_t k_for_all = S_ISVTX | S_IWOTH;
   return (directory.mode & k_for_all) == k_for_all && link.user != directory.user;
@@ -88,8 +88,8 @@ MountMetadata::Says MountMetadata::read_link(std::string_view key, FoundPath& ta
   return Says::present;
 }
 
-// Follows one link if the path ends in a link. If the result is `present`, `is_link` tells whether
-// the path was replaced.
+// If the path ends in a link, follows this link. If the result is `present`, `is_link` tells
+// whether the path was replaced.
 MountMetadata::Says MountMetadata::go_on(FoundPath& path, Leads leads, bool& is_link) {
   is_link = false;
   const Entry entry = entry_of(path.view());
@@ -109,7 +109,7 @@ MountMetadata::Says MountMetadata::go_on(FoundPath& path, Leads leads, bool& is_
                                                                                : Says::unknown;
   const std::string_view target = StatTable::target_of(*known.table, *known.entry);
   if (target.empty() || !is_shown(known, entry)) return Says::unknown;
-  // Reading the link is allowed in any case, and realpath only reads it.
+  // Only following such a link can be refused. realpath only reads links.
   if (leads == Leads::by_link && may_be_refused(known.entry->stat, entry.directory->stat))
     return Says::unknown;
   return go_by(path, target) ? Says::present : Says::unknown;

@@ -1,4 +1,4 @@
-// MountMetadata: negative entries. Uses listings in memory to determine that a path does not exist.
+// MountMetadata: negative entries. Determines from listings in memory that a path does not exist.
 // mount_metadata_freshness.cc decides how long a listing is valid.
 #include "cache/base/hash.h"
 #include "cache/base/path.h"
@@ -21,8 +21,8 @@ MountMetadata::Says MountMetadata::negative_unless_changed(std::string_view key,
   return Says::absent;
 }
 
-// The directory has no listing, but the listing of a directory further up may show that the path
-// does not exist.
+// Called if memory has no listing of the path. The listing of a directory further up may show that
+// the path does not exist.
 MountMetadata::Says MountMetadata::look_above(std::string_view path) {
   constexpr int k_most_levels = 8;
   for (int level = 0; level < k_most_levels && path.size() > 1; ++level) {

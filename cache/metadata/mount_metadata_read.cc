@@ -20,7 +20,7 @@ namespace {
 namespace sys = base::sys;
 
 // Reads the entries in the form of getdents64. Empty: an error occurred, or the entries take more
-// than `most` bytes; in the second case `is_long` is set.
+// than `most` bytes. In the second case, `is_long` is true.
 std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most,
                                         bool& is_long) {
   constexpr std::size_t k_first_room = 1 << 20, k_least = 64 << 10;
@@ -48,8 +48,8 @@ std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::
   return {};
 }
 
-// Whether this process may search the directory. A path below the directory requires this right; a
-// listing of the directory does not.
+// Whether this process may search the directory. Opening a path below the directory requires this
+// right, but listing the directory does not.
 bool may_search(int fd) {
   const long there = sys::openat(fd, ".", O_PATH | O_CLOEXEC);
   if (sys::failed(there)) return false;
@@ -103,7 +103,7 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (sys::failed(opened)) return {};
   fd = base::UniqueFd(static_cast<int>(opened));
   const NotedFd noted(fd);
-  // If there is no room for a listing, each opendir would read the directory twice: here and in the
+  // Without room for the listing, each opendir would read the directory twice: here and in the
   // program.
   if (!has_room_for(k_least_room)) return {};
   std::atomic<std::uint64_t>& no_room = no_room_[base::hash_path(key) % k_no_room];
@@ -112,11 +112,12 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (!stat) return {};
   content.stat = *stat;
   content.physical = links == LinksOnWay::none;
-  // Notes the device before the entries are read, because a process that changes the entries
-  // reports the change only if the device is known.
+  // Must precede the read of the entries, because a process that changes them reports the change
+  // only if the device is known.
   ram_->note_device(stat->device());
   watch.watch(*stat);
-  // No later stat could reveal a second change within the same tick of the clock.
+  // If the directory was changed just now, a second change within the same tick of its clock could
+  // not be revealed by a later stat.
   if (is_within_step(stat->modified, content.fetched_ns) ||
       may_hide_change(*stat, content.fetched_ns))
     return {};
@@ -129,7 +130,7 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
     no_room.store(base::hash_path(key), std::memory_order_relaxed);
   const auto count = DirectoryData::count_of(entries);
   Pin made;
-  // An empty listing, of a file system that omits "." and "..", is not kept.
+  // A file system that omits "." and ".." may return an empty listing, which is not kept.
   if (count && *count != 0) {
     made = still_listed(content, entries);
     if (made) return made;

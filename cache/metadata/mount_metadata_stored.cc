@@ -1,5 +1,5 @@
-// MountMetadata: uses a listing that an earlier job has left in a tier. One stat of the directory
-// proves the listing.
+// MountMetadata: uses a listing that an earlier job has left in a tier, if a stat of the directory
+// proves it.
 #include <cerrno>
 
 #include "cache/base/clock.h"
@@ -40,10 +40,11 @@ class MountMetadata::StoredListing final : public Tier::Judge {
     if (!stat_ || record.is_physical() != is_physical_ ||
         !is_proven_open(record, *metadata_.region_))
       return Tier::Verdict::refused;
-    // The answer is known only if the process has read a listing of this mount before.
+    // The mount must be known to keep the times of directories. A process knows this only after it
+    // has read a directory of the mount.
     if (!metadata_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
     if (!tier_->is_of_version(record, *stat_)) return Tier::Verdict::outdated;
-    // The entries contain inode numbers, which must be those of this node.
+    // The entries contain inode numbers, which must be the ones that this node sees.
     if (!tier_->has_our_inodes(record)) return Tier::Verdict::refused;
     return !may_be_racy(record) && show(record, *data) ? Tier::Verdict::taken
                                                        : Tier::Verdict::refused;
@@ -58,8 +59,8 @@ class MountMetadata::StoredListing final : public Tier::Judge {
     metadata_.region_->stats().count(base::Counter::metadata_revalidations);
     stat_ = stat_of_directory(path_, is_physical);
     if (stat_) watch_.watch(*stat_);
-    // If the count has changed, the watch may have begun after a change that the stat does not
-    // show.
+    // If the count has changed, a file may have been changed after the stat but before the watch
+    // began.
     if (changes.load(std::memory_order_seq_cst) != before) stat_ = base::fail(EAGAIN);
   }
 

@@ -13,8 +13,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// A lookup of an ASCII name may find an entry that is not ASCII: "K" finds the Kelvin sign, and
-// "ab" finds a name with an invisible hyphen between a and b.
+// A lookup of an ASCII name may find an entry with other characters: "K" may find the Kelvin sign,
+// and "ab" a name with an invisible hyphen between a and b.
 bool is_ascii(std::string_view name) {
   return std::all_of(name.begin(), name.end(),
                      [](char c) { return static_cast<signed char>(c) > 0; });
@@ -41,7 +41,7 @@ bool NegativeEntryProof::makes_names_when_asked(int directory, std::uint64_t dev
 
 bool NegativeEntryProof::proves_negative_entries(int directory, std::uint64_t device,
                                                  std::span<const std::byte> entries) {
-  // A file system whose listings are empty may still find names.
+  // An empty listing proves nothing, because the file system may still find names.
   bool lists_any = false;
   DirectoryData::Entry entry;
   for (DirectoryData::Reader reader(entries); reader.next(entry);) {

@@ -16,7 +16,8 @@ std::vector<std::string_view> directories_of(const DirectoryData& listing) {
   return names;
 }
 
-// The next `count` names after `name`, if at most `between` names lie between `last` and `name`.
+// Returns the `count` names after `name`. `last` must precede `name`, with at most `between` names
+// in between; otherwise returns nothing.
 std::vector<std::string> names_after(const std::vector<std::string_view>& names,
                                      std::string_view last, std::string_view name,
                                      std::size_t between, std::size_t count) {

@@ -1,6 +1,6 @@
-// Predicts the directories that a program will visit next, if the program visits them in the order
-// of their listing or of their names. Thread safety: an object belongs to one thread at a time. Its
-// functions allocate.
+// Predicts the directories that a program will visit next. The program must visit them in the order
+// of the listing or in the order of their names. Thread safety: an object belongs to one thread at
+// a time. Its functions allocate.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace cube::cache {
 class NextDirectories {
  public:
   static constexpr std::size_t k_most = 16;
-  // `to_each`: after() is called for every directory that the program visits. `to_some`: after()
-  // may not be called for directories that it has predicted.
+  // `to_each`: after() is called for every directory that the program visits. `to_some`: calls for
+  // directories that after() has predicted may be missing.
   enum class Comes : std::uint8_t { to_each, to_some };
   explicit NextDirectories(Comes comes = Comes::to_each) : comes_(comes) {}
 
-  // Called when the program has reached `name`, an entry of the listing of `parent`. Returns the
+  // Call it when the program has reached `name`, an entry of the listing of `parent`. Returns the
   // names that the program will probably visit next, in order. The result is empty until the
   // program has followed an order once. Each later result has twice as many names as the previous
   // one, up to k_most.

@@ -1,4 +1,5 @@
-// The metadata of a bucket under its prefix. Buckets have no links. Thread safety: as Metadata.
+// The metadata of a bucket, under the paths of its prefix. Buckets have no links. Thread safety: as
+// Metadata.
 #pragma once
 
 #include "cache/bucket/bucket.h"

@@ -1,4 +1,4 @@
-// The metadata of a pack under its prefix. Thread safety: as Metadata.
+// The metadata of a pack, under the paths of its prefix. Thread safety: as Metadata.
 #pragma once
 
 #include "cache/metadata/metadata.h"

@@ -47,7 +47,7 @@ std::unique_ptr<StatGather> StatGather::begin(MountMetadata& metadata, const std
   try {
     Pin listing = metadata.listing_of(directory, directory.c_str());
     const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
-    // Gathers nothing for a program that asks for names that do not exist.
+    // If the program has asked for a name that does not exist, nothing is gathered.
     const bool is_wanted =
         data && (asked.empty() ? data->count() <= most : data->find(asked).has_value());
     if (!is_wanted || is_known(metadata, *listing, *data)) return nullptr;
@@ -75,7 +75,7 @@ StatGather::StatGather(MountMetadata& metadata, const std::string& directory, Pi
   watch_.watch(listing_->stat);
 }
 
-// Asks the origin only once.
+// Asks the kernel only once.
 bool StatGather::are_links_followed(int directory) {
   Followed known = followed_.load(std::memory_order_relaxed);
   if (known == Followed::unknown) {
@@ -98,12 +98,14 @@ base::UniqueFd StatGather::open() const {
   return stat && stat->same_file(listing_->stat) ? std::move(own) : base::UniqueFd();
 }
 
-// Keeps a link's target and returns StatTable::Entry::target. 0: the target is not known.
+// Stores the target of a link, and returns the value of StatTable::Entry::target. 0: the target is
+// not stored.
 std::uint32_t StatGather::keep_target(int directory, const char* name, const FileStat& link) {
   char target[PATH_MAX];
   const long n = base::sys::raw(SYS_readlinkat, directory, base::sys::arg(name),
                                 base::sys::arg(target), sizeof target);
-  // The link was replaced since the stat, or its file system makes up targets on request (proc).
+  // If the length differs, the link was replaced since the stat, or its file system makes up
+  // targets on request (proc).
   if (n <= 0 || static_cast<std::uint64_t>(n) != link.size || n == sizeof target) return 0;
   if (!are_links_followed(directory)) return 0;
   try {
@@ -140,7 +142,7 @@ StatTable::Entry StatGather::look(int directory, std::string_view name) {
   entry.stat = *stat;
   if ((stat->mode & S_IFMT) == S_IFLNK) entry.target = keep_target(directory, name.data(), *stat);
   entry.changes = writer_stripe_of(region, *stat).epoch.load(std::memory_order_seq_cst);
-  // The epoch may already count a change that happened after the stat.
+  // The epoch may already count a change that happened after the stat. Such a stat is not stored.
   const bool is_sure =
       !may_be_written(region, *stat) && changes.load(std::memory_order_seq_cst) == before;
   return is_sure ? entry : StatTable::Entry{};
@@ -151,13 +153,13 @@ bool StatGather::step(int directory) {
   if (place >= data_.count()) return false;
   const auto entry = data_.at(place);
   if (entry && directory >= 0 && !entry->is_dots()) {
-    // A zero follows the name, as in the kernel's entries.
+    // look() needs a terminating zero. The name in the listing has one, as in the kernel's entries.
     const StatTable::Entry found = look(directory, entry->name);
     // If the types differ, the listing or the stat belongs to an earlier file of this name.
     const bool agree = entry->type == DT_UNKNOWN || entry->type == IFTODT(found.stat.mode);
     if (agree) entries_[place] = found;
   }
-  // acq_rel: the last thread sees the stats that the other threads have written.
+  // acq_rel: the thread that calls show() sees the stats that the other threads have written.
   if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == data_.count()) show();
   return true;
 }

@@ -1,7 +1,7 @@
-// Gathers the stats of all entries of a directory, and the targets of its links. Several threads
-// gather in parallel. The result is published to the node as one record. The record helps programs
-// that ask for one stat after another. For each directory, one process of the node gathers at a
-// time (a flight). Thread safety: several threads may call step() at the same time. One thread
+// Gathers the stats of all entries of a directory, and the targets of its links, with several
+// threads in parallel. Publishes the result to the node as one record, for programs that ask for
+// one stat after another. Only one process of the node at a time gathers the stats of a directory
+// (it has a flight). Thread safety: several threads may call step() at the same time. One thread
 // calls begin() and the destructor. The functions allocate, so signal handlers must not call them.
 #pragma once
 
@@ -19,20 +19,20 @@ namespace cube::cache {
 class StatGather {
  public:
   // `asked`: the name that a program has asked for; empty: the program will ask for all names.
-  // `most`: the maximum number of entries of the directory, if `asked` is empty. The result is null
-  // if the directory cannot be listed, lacks the name `asked`, or has too many entries. It is also
-  // null if nearly all stats are known, or if another process is gathering them.
+  // `most`: if `asked` is empty, the directory may have at most this many entries. Null: the
+  // directory cannot be listed, has too many entries, or lacks the name `asked`. Also null if
+  // nearly all stats are known, or if another process is gathering the stats.
   static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
                                            std::string_view asked,
                                            std::uint32_t most = k_most_unasked);
-  // How many stats of the directory's entries are fresh. Also 0 if the directory has no listing.
+  // The number of the directory's entries whose stats are fresh; 0 if there is no listing.
   static std::uint32_t count_known(MountMetadata& metadata, const std::string& directory);
 
   // Opens the directory for a thread that gathers. -1: the path now names another directory.
   base::UniqueFd open() const;
-  // Gathers the stat of one more entry. False: no entry is left to begin.
+  // Gathers the stat of one more entry. False: no entry is left.
   bool step(int directory);
-  // True at the first call after the last entry was gathered.
+  // True only at the first call after the last entry was gathered.
   bool is_just_over() {
     return done_.load(std::memory_order_acquire) == data_.count() && !is_told_.exchange(true);
   }
@@ -43,7 +43,7 @@ class StatGather {
   StatGather(MountMetadata& metadata, const std::string& directory, Pin&& listing,
              const DirectoryData& data, SingleFlight::Ticket&& flight);
   StatTable::Entry look(int directory, std::string_view name);
-  // Whether the mount allows links to be followed. With `mount -o nosymfollow` they can only be
+  // Whether the mount allows links to be followed. With `mount -o nosymfollow`, links can only be
   // read.
   bool are_links_followed(int directory);
   std::uint32_t keep_target(int directory, const char* name, const FileStat& link);

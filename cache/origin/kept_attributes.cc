@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t k_resolve_cached = 0x20;  // RESOLVE_CACHED: Linux 5.12
 
-// Opens the path if the kernel finds it without asking the server; otherwise returns -EAGAIN.
+// Opens the path if the kernel can find it without asking the server. Otherwise returns -EAGAIN.
 long open_kept(int directory, const char* path, int flags) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | flags);
@@ -35,8 +35,8 @@ bool may_keep_attributes(int directory, const char* name) {
 
 bool may_keep_attributes(const char* path) {
   if (may_keep_attributes(AT_FDCWD, path)) return true;
-  // The kernel may have dropped a parent directory from its entry cache, but still have the name
-  // below it.
+  // The kernel may have dropped a directory above from its cache of entries, but still have the
+  // name in the last directory.
   const auto [directory, name] = base::split_path(path);
   base::OffStack above;
   if (*path != '/' || name.empty() || !above || directory.size() >= base::OffStack::k_bytes)

@@ -15,7 +15,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// openat ignores flags that it does not know, but openat2 refuses them.
+// Only these flags are passed to openat2. It refuses unknown flags, which openat ignores.
 constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY |
                                 O_CLOEXEC | O_DIRECTORY | O_DIRECT | O_NOATIME | O_ASYNC | O_PATH;
 
@@ -29,7 +29,8 @@ long open_without_links(const char* path, int flags) {
   return sys::raw(SYS_openat2, AT_FDCWD, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
-// These errors may come from a sandbox that does not know the call, or may concern this file alone.
+// Whether a sandbox that does not know the call may have returned this error. The error may also
+// concern only this file.
 bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || error == -EACCES; }
 
 }  // namespace

@@ -8,12 +8,13 @@ namespace cube::cache {
 
 enum class LinksOnWay : unsigned char { unknown, none, some };
 
-// Returns an fd, or the -errno of the plain open. The first try refuses links (openat2), so
-// detecting links costs nothing. If the kernel or a sandbox refuses openat2 but a plain open
-// succeeds, this process does not call openat2 again.
+// Returns an fd, or the -errno of a plain open. First tries an open that fails on links (openat2),
+// so a path without links takes only one call. If the kernel or a sandbox refuses openat2 but a
+// plain open succeeds, this process does not call openat2 again.
 long open_noting_links(const char* path, int flags, LinksOnWay& links);
 
-// For LinksOnWay::unknown: checks in /proc whether the fd's file has exactly this absolute path.
+// Checks in /proc whether the fd's file has exactly this absolute path. Call it if the open has
+// returned LinksOnWay::unknown.
 bool has_path(int fd, std::string_view absolute_path);
 
 }  // namespace cube::cache

@@ -14,10 +14,8 @@ using base::Counter;
 
 namespace {
 
-// Requests all parts of a file in parallel. A file of several parts costs a second stat, which a
-// plain read would not need (RecordFill::wants_second_look). The parallel requests make up for it.
-// If the file is on a block device (its major number is not 0), the kernel's own readahead is
-// enough.
+// Makes the kernel request all parts of a file in parallel. Does nothing for a file on a block
+// device (whose major number is not 0), because the kernel's own readahead is enough there.
 void ask_for_all(int fd, const FileStat& stat) {
   if (stat.size <= base::k_one_readahead || stat.device_major != 0) return;
   if (base::keeps_pages(fd)) base::ask_for_pages(fd, 0, stat.size);
@@ -31,8 +29,8 @@ void count(base::Stats* stats, Counter counter, std::uint64_t n = 1) {
 
 base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats* stats) {
   count(stats, Counter::origin_opens);
-  // Asks before the open, because the open looks up the path. For a local file the answer does not
-  // matter. If the last file was local, the next file most likely is, too.
+  // Asks before the open, because the open fills the kernel's cache. Does not ask if the last file
+  // was local: this file is probably local, too, and then the answer does not matter.
   static constinit std::atomic<bool> last_was_local{false};
   const bool may_be_kept =
       last_was_local.load(std::memory_order_relaxed) || may_keep_attributes(path);
@@ -41,7 +39,8 @@ base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_ = Fd(static_cast<int>(fd));
   count(stats, Counter::origin_stats);
-  // With a cached size, the kernel would truncate newer bytes to that size.
+  // The server must report the size, because with a smaller cached size the kernel would cut off
+  // newer bytes.
   const bool is_servers_word = !may_be_kept && file.links_ == LinksOnWay::none;
   const auto stat = stat_fd(file.fd_.get(), is_servers_word ? 0 : k_ask_server);
   if (stat) last_was_local.store(stat->device_major != 0, std::memory_order_relaxed);

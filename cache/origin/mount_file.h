@@ -1,5 +1,5 @@
-// A file of a mount. Reading it as a whole takes one open, one statx, one read and one close.
-// Thread-safe. Makes raw system calls only.
+// A file of a mount that is open for reading. Reading a whole file takes one open, one statx, one
+// read and one close. Thread-safe. Makes raw system calls only.
 #pragma once
 
 #include <string_view>
@@ -19,13 +19,13 @@ class MountFile {
 
   const FileStat& stat() const { return stat_; }
   int fd() const { return fd_.get(); }
-  // Reads the whole file into `to`, which has room for stat().size bytes. ESTALE: the file does not
-  // match its stat. Other errors are those of the origin. The fd stays at offset 0.
+  // Reads the whole file into `to`, which must have room for stat().size bytes. ESTALE: the file
+  // does not match its stat. Other errors are those of the origin. The fd stays at offset 0.
   base::Result<void> read_whole(std::byte* to, base::Stats* stats) const;
   // Asks the server whether the file is unchanged since stat().
   bool is_unchanged(base::Stats* stats) const;
-  // Whether the path is free of symbolic links. The open has detected this; if the kernel is too
-  // old, /proc shows it.
+  // Whether the path contains no symbolic links. Usually open() has found this out already; with an
+  // old kernel, /proc is asked now.
   bool is_physical(std::string_view absolute_path) const;
   // Passes the fd to the caller. -1: the fd has been closed (see FetchScope).
   int release() { return fd_.release(); }

@@ -52,7 +52,7 @@ class MountOrigin final : public Origin {
   }
 };
 
-// Initialized before any constructor runs, because a program's constructor may open files.
+// Initialized at compile time, because constructors of the program may open files.
 constinit const MountOrigin g_mount_origin;
 
 }  // namespace

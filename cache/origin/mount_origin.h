@@ -1,5 +1,5 @@
-// The origin of all paths on file systems that the kernel has mounted. It forwards requests to the
-// kernel. Thread safety: as Origin.
+// The origin of all paths on file systems that the kernel has mounted. This origin forwards all
+// requests to the kernel. Thread safety: as Origin.
 #pragma once
 
 #include "cache/origin/origin.h"

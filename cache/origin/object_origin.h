@@ -1,6 +1,6 @@
-// The origin of a prefix that is a bucket. open() gets the stat from a listing, and may make the
-// gateway put the file into RAM. A large file is fetched in blocks. For a file that cannot be
-// served, the program gets a copy from the gateway. Thread safety: as Origin.
+// The origin of a prefix that is a bucket. open() takes the stat from a listing, and may make the
+// gateway put the file into RAM. Large files are fetched in blocks. If a file cannot be served, the
+// program gets a copy of it from the gateway. Thread safety: as Origin.
 #pragma once
 
 #include "cache/bucket/bucket.h"

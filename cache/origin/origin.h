@@ -1,5 +1,5 @@
 // An Origin is the source of a prefix's files: a mounted file system, a pack or a bucket. Code that
-// depends on the kind of origin asks traits(), and never checks the type. Ownership: an Opened
+// depends on the kind of an origin uses traits(), and never checks the type. Ownership: an Opened
 // lives in the OpenedPlace of its caller, on the stack. Thread safety: an Origin is constant, and
 // any number of threads may use it. An Opened belongs to one thread. All functions are
 // async-signal-safe, make raw system calls only, and never call malloc.
@@ -31,9 +31,9 @@ struct FileAtOrigin {
   bool is_physical = false;  // no part of the path is a symbolic link
   OriginId origin = k_mounts;
   bool is_immutable = false;  // see Origin::Traits
-  int fd = -1;                // the file, open for reading, to ask the kernel about it; -1: none
+  int fd = -1;                // the file, open for reading, for questions to the kernel; -1: none
   bool is_in_ram = false;     // the origin has put the file's record into RAM
-  // The file may be served in blocks, which Origin::fetch_blocks fetches.
+  // Whether Origin::fetch_blocks can fetch the file in blocks.
   bool comes_in_blocks = false;
   bool can_fill_ahead = false;  // OriginOpen::is_ahead works
 };
@@ -47,19 +47,19 @@ class Opened {
   virtual ~Opened() = default;
 
   const FileAtOrigin& file() const { return file_; }
-  // Copies the whole file into `to`, which has room for file().stat.size bytes. ESTALE: the file
-  // does not match its stat. EINTR: a signal ended the wait. Other errors are those of the origin.
-  // The fd stays at offset 0.
+  // Copies the whole file into `to`, which must have room for file().stat.size bytes. ESTALE: the
+  // file does not match its stat. EINTR: a signal ended the wait. Other errors are those of the
+  // origin. The fd stays at offset 0.
   virtual base::Result<void> read_whole(std::byte* to) = 0;
-  // The xxh3 of the bytes, if the origin has checked the bytes against it.
+  // The xxh3 of the file's bytes, if the origin has a hash and has checked the bytes against it.
   virtual std::optional<std::uint64_t> data_hash() const { return std::nullopt; }
   // Asks the origin whether the file is unchanged since file() was taken.
   virtual bool is_unchanged() = 0;
-  // A kernel fd with these bytes, which the program will own. `flags` are those of the program's
-  // call.
+  // Returns a kernel fd of the file, or of a copy of it, for the program. `flags` are those of the
+  // program's call.
   virtual base::Result<int> hand_over(int flags) = 0;
 
-  // A file whose bytes were read together with those of this file. Valid until the next call.
+  // A file whose bytes were read together with the bytes of this file. Valid until the next call.
   struct Neighbour {
     std::string_view key;
     FileAtOrigin file;
@@ -67,16 +67,17 @@ class Opened {
     std::uint64_t data_hash = 0;
   };
   virtual bool next_neighbour(Neighbour& /*neighbour*/) { return false; }
-  // Turns this object into the file at another path, whose place lies in OriginOpen::together.
-  // False: that file cannot be read in this way, and this object is now unusable.
+  // Makes this object the open file at another path. The place of that file must lie in
+  // OriginOpen::together. False: the file cannot be read in this way, and this object is now
+  // unusable.
   virtual bool move_to(std::string_view /*key*/, const OriginSpan& /*place*/) { return false; }
 
  protected:
   FileAtOrigin file_;
 };
 
-// Room for one Opened and for the bytes that are read with it. A second open replaces the first
-// Opened, but keeps the memory.
+// Room for one Opened, and for the bytes that are read with it. A second open replaces the first
+// Opened, but reuses the memory.
 class OpenedPlace {
  public:
   OpenedPlace() = default;
@@ -116,9 +117,9 @@ struct OriginOpen {
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
   bool may_fill = false;  // the origin may put the file's record into RAM itself
-  bool is_ahead = false;  // with may_fill: no program waits, and a file without room is not read
-  // If `together` is not empty, one request reads all of it, for several files (Opened::move_to).
-  // `place` is the place of this file.
+  bool is_ahead = false;  // with may_fill: no program waits; the file is read only if RAM has room
+  // If `together` is not empty, one request reads the whole span, which contains several files (see
+  // Opened::move_to). `place` is the place of this file.
   OriginSpan together = {}, place = {};
   base::Stats* stats = nullptr;  // counts requests to the origin; null: not counted
 };
@@ -126,12 +127,12 @@ struct OriginOpen {
 class Origin {
  public:
   struct Traits {
-    // Files do not change as long as the origin has this id, so neither times nor a second stat
-    // need to be checked.
+    // Files do not change as long as the origin has this id, so their times are not checked, and no
+    // second stat is needed.
     bool is_immutable = false;
-    // False: if the origin lacks a path (ENOENT), the path may still exist on a mount.
+    // False: a path that the origin lacks (ENOENT) may still exist on a mount.
     bool knows_all_names = true;
-    // False: for a file that cannot be served, the program gets a copy.
+    // False: if a file cannot be served, the program gets a copy of it.
     bool has_kernel_fd = true;
     // open() also reads the bytes of the file.
     bool is_whole_in_one_read = false;
@@ -146,25 +147,25 @@ class Origin {
   OriginId id() const { return id_; }
   const Traits& traits() const { return traits_; }
 
-  // The stat of a path, as the program sees it. The call follows links, and the attributes come
-  // from the origin's server. `path`: the key with a terminating zero.
+  // The stat of a path, as the program sees it. Links are followed, and the origin's server is
+  // asked. `path`: the key with a terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
-  // Like stat, but for a file that had this stat when the origin was asked before.
+  // Like stat, but for a file whose stat is already known from an earlier request.
   virtual base::Result<FileStat> revalidate(std::string_view key, const char* path,
                                             const FileStat& /*known*/) const {
     return stat(key, path);
   }
   // Opens the file of `wish`, and puts its Opened into `place`. EISDIR: it is not a regular file,
-  // and file() of the Opened describes it. After any other error, an Opened that exists can only be
-  // asked for its neighbours.
+  // and file() of the Opened describes it. After any other error, `place` may contain an Opened,
+  // but only its next_neighbour() may be called.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
-  // The place of this file in the origin, if one request can also read the file's neighbours. Reads
-  // no file. Empty: the place is not known.
+  // The place of this file in an origin where one request can read several files. Reads no file.
+  // Empty: the place is not known.
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
-  // For a file that is fetched in blocks, in the version with this stat. fetch_blocks fetches the
-  // bytes [begin, end) into the file's chunks (region/large/chunks.h), and starts to fetch the
-  // bytes up to `ahead_end`. fetch_blocks returns 0 or an errno. ENOSPC: the chunks have no room.
-  // copy_of returns a kernel file with all bytes.
+  // Two functions for a file that is fetched in blocks, in the version with this stat. fetch_blocks
+  // fetches the bytes [begin, end) into the file's chunks (region/large/chunks.h), and starts to
+  // fetch the bytes up to `ahead_end`. fetch_blocks returns 0 or an errno; ENOSPC means that the
+  // chunks have no room. copy_of returns a kernel file with all bytes.
   virtual int fetch_blocks(std::string_view /*key*/, const FileStat& /*stat*/,
                            std::uint64_t /*begin*/, std::uint64_t /*end*/,
                            std::uint64_t /*ahead_end*/) const {
@@ -174,7 +175,8 @@ class Origin {
                                                int /*flags*/) const {
     return base::fail(ENOTSUP);
   }
-  // Lists a directory. The caller ends the listing by release(). ENOENT: the kernel must list it.
+  // Lists a directory. The caller must end the listing by release(). ENOENT: the kernel must list
+  // the directory.
   virtual base::Result<Listing*> list(std::string_view key) const = 0;
 
  protected:

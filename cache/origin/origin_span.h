@@ -1,4 +1,5 @@
-// A byte range of an origin that stores its files one after another. Thread safety: a plain value.
+// A range of bytes in an origin that stores its files one after another. Thread safety: a plain
+// value.
 #pragma once
 
 #include <cstdint>

@@ -36,8 +36,8 @@ std::string Origins::make_absolute(std::vector<base::OriginSetting>& settings,
 std::unique_ptr<Origins> Origins::open(const std::vector<base::OriginSetting>& packs,
                                        const std::vector<base::OriginSetting>& buckets,
                                        std::vector<std::string>& errors) {
-  // Leaves out packs whose file lies below the prefix of a bucket. The kernel opens the files of
-  // packs, and it does not have the files of buckets.
+  // Leaves out packs whose file lies below the prefix of a bucket. Such a file does not exist for
+  // the kernel, which must open the packs.
   std::vector<base::OriginSetting> of_kernel;
   for (const auto& pack : packs) {
     const auto bucket = std::ranges::find_if(buckets, [&](const auto& setting) {

@@ -19,19 +19,19 @@ class Origins {
  public:
   // The variable that lists the packs.
   static constexpr const char* k_variable = "CUBESHIM_PACKS";
-  // Makes the path of each pack absolute, relative to `directory`, for processes that start in
-  // another directory. Returns the new value of the variable; empty: a colon in `directory` would
-  // change its meaning.
+  // Replaces relative paths of packs by absolute paths, for processes that start in another
+  // directory. A relative path starts at `directory`. Returns the new value of the variable. Empty:
+  // `directory` contains a colon, which would change the meaning of the value.
   static std::string make_absolute(std::vector<base::OriginSetting>& settings,
                                    std::string_view directory);
-  // Opens the packs that can be opened, and the buckets. Adds a sentence to `errors` for each pack
-  // that cannot be opened.
+  // Opens the buckets, and all packs that can be opened. For each other pack, adds a sentence to
+  // `errors`.
   static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& packs,
                                        const std::vector<base::OriginSetting>& buckets,
                                        std::vector<std::string>& errors);
   // Opens the same origins again, for threads with their own fd table, where the fds of this object
-  // are not valid. Only such a thread calls this and uses the result. If the path of a pack now
-  // names another file, the pack is left out.
+  // are not valid. Only such a thread may call this function and use the result. If the path of a
+  // pack now names another file, the pack is left out.
   std::unique_ptr<Origins> reopened() const;
 
   const Origin& of(std::string_view path) const {
@@ -62,7 +62,7 @@ class Origins {
   std::vector<std::unique_ptr<const Bucket>> buckets_;
   std::vector<std::unique_ptr<const PackOrigin>> pack_origins_;
   std::vector<std::unique_ptr<const ObjectOrigin>> object_origins_;
-  // The place with the longest prefix comes first.
+  // Sorted by prefix, longest first.
   std::vector<OriginPlace> places_;
 };
 

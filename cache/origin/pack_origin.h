@@ -1,6 +1,6 @@
-// The origin of a prefix that is a pack. One read returns a file's stat and bytes, and may also
-// fetch its neighbours in the pack. Limits: if the pack lacks a path (ENOENT), the caller asks the
-// kernel. For a file that cannot be served, the program gets a copy. Thread safety: as Origin.
+// The origin of a prefix that is a pack. One read returns a file's stat and bytes, and may fetch
+// its neighbours in the pack, too. If the pack lacks a path (ENOENT), the caller must ask the
+// kernel. If a file cannot be served, the program gets a copy of it. Thread safety: as Origin.
 #pragma once
 
 #include <memory>

@@ -57,8 +57,8 @@ RecordPlan place_record_in_pack(std::uint64_t fill, std::uint64_t path_length,
   const RecordPlan plan = plan_record(fill, path_length, data_size);
   const std::uint64_t segment = plan.start / k_pack_segment;
   if ((plan.end - 1) / k_pack_segment == segment) return plan;
-  // The record moves to the start of the next segment, unless it already begins at the start of a
-  // segment.
+  // A record that would cross the end of a segment moves to the start of the next segment. A record
+  // larger than a segment stays if it already begins at the start of a segment.
   const RecordPlan next = plan_record((segment + 1) * k_pack_segment, path_length, data_size);
   return fill % k_pack_segment == 0 ? plan : next;
 }

@@ -1,9 +1,9 @@
 // The format of a packed data set, FILE.cube: a header page, segments of records
 // (cache/record/record.h), the index, and a footer. doc/FORMAT.md describes the fields. Paths are
-// relative to the pack's root; the path of the root itself is empty. Packing a tree twice yields
-// the same bytes. Entries are in the order of their names' bytes, and the contents of a directory
-// precede the directory itself. Nothing in the file depends on the time or place of packing. Thread
-// safety: pure functions, plain values.
+// relative to the pack's root; the path of the root itself is empty. Entries are in the order of
+// their names' bytes, and the contents of a directory precede the directory itself. Packing a tree
+// twice yields the same bytes, because nothing in the file depends on the time or place of packing.
+// Thread safety: pure functions, plain values.
 #pragma once
 
 #include <climits>
@@ -28,7 +28,7 @@ struct PackHeader {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t
-      table_bits;  // the index has a bucket for each value of the hash's upper table_bits bits
+      table_bits;  // the index has a bucket for each value of the upper table_bits bits of a hash
   std::uint64_t segment_bytes, records_begin, records_end;
   std::uint64_t index_begin, index_bytes;
   std::uint64_t entries, files, directories, links;
@@ -40,15 +40,15 @@ struct PackHeader {
 };
 static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
 
-// The journal takes the header's place while a pack is being made. The journal records which part
-// of the pack is safe on the disk.
+// While a pack is being made, the journal is in the place of the header. The journal records which
+// part of the pack is safe on the disk.
 struct PackJournal {
   static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t reserved;
   std::uint64_t arguments_hash;
-  std::uint64_t safe_end;  // records before it were on the disk when this was written
+  std::uint64_t safe_end;  // the records before it were on the disk when the journal was written
   std::uint64_t hash;      // xxh3 of the preceding bytes
 };
 static_assert(sizeof(PackJournal) == 40);
@@ -62,8 +62,8 @@ struct PackFooter {
 };
 static_assert(sizeof(PackFooter) == 64);
 
-// The index consists of a table and the sorted slots. The table has (1 << table_bits) + 1 numbers,
-// which are the starts of the buckets of slots.
+// The index consists of a table and the sorted slots. The table has (1 << table_bits) + 1 numbers:
+// the first slot of each bucket, and the end of the last bucket.
 struct PackSlot {
   std::uint64_t hash;    // the hash of the path
   std::uint64_t offset;  // the offset of the record in the pack
@@ -72,8 +72,8 @@ struct PackSlot {
 };
 static_assert(sizeof(PackSlot) == 24);
 
-// The number of table bits. With it, a bucket has fewer than 64 slots on average, so it lies on one
-// or two pages.
+// Returns table_bits for this number of entries. A bucket then has fewer than 64 slots on average,
+// so it lies on one or two pages.
 constexpr std::uint32_t pack_table_bits(std::uint64_t entries) {
   std::uint32_t bits = 0;
   while (entries >> bits >= 64) ++bits;
@@ -86,11 +86,10 @@ constexpr std::uint64_t pack_bucket(std::uint64_t hash, std::uint32_t bits) {
   return bits == 0 ? 0 : hash >> (64 - bits);
 }
 
-// The start of the data of a directory's record. For each entry, a PackName, the name and a zero
-// follow, in the order of the names' bytes.
+// The start of the data of a directory's record. The entries follow, in the order of their names'
+// bytes: for each entry a PackName, the name, and a zero.
 struct PackListing {
-  static constexpr std::uint32_t k_complete = 1;  // the directory at the origin had no other
-                                                  // entries
+  static constexpr std::uint32_t k_complete = 1;  // no entry of the origin's directory was left out
   std::uint32_t flags, reserved;
   std::uint64_t count;
 };
@@ -118,18 +117,18 @@ class PackListingReader {
   bool is_sound_ = false;
 };
 
-// Whether a pack can contain this path. The path must be relative and shorter than PATH_MAX. An
-// empty, "." or ".." component and a zero byte are not allowed.
+// Whether a pack can contain this path. The path must be relative and shorter than PATH_MAX,
+// without zero bytes and without components that are empty, "." or "..".
 bool is_pack_path(std::string_view path);
-// Whether a name can be a component of such a path.
+// Whether a name can be a component of a path in a pack.
 bool is_pack_name(std::string_view name);
 
 // The part of the origin's stat that a pack contains. Fields that differ from mount to mount or
-// from read to read are left out. `device` is a number within the pack, by which hard links remain
-// recognizable.
+// from read to read are left out. `device` replaces the device number: it is a number within the
+// pack, so that hard links can still be recognized.
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 
-// The place of a record in a file whose first `fill` bytes are used.
+// The place of the next record in a pack whose first `fill` bytes are used.
 RecordPlan place_record_in_pack(std::uint64_t fill, std::uint64_t path_length,
                                 std::uint64_t data_size);
 

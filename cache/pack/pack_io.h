@@ -1,4 +1,4 @@
-// Reads and writes whole ranges of a pack, and finds its directory. Thread-safe.
+// Functions that read and write whole ranges of a file, and find its directory. Thread-safe.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace cube::cache {
 using base::read_at;
 using base::write_at;
 
-// The directory of a file, as a path that can be opened.
+// The path of the directory that contains a file.
 inline std::string directory_of(const std::string& file) {
   const std::size_t slash = file.rfind('/');
   return slash == std::string::npos ? "." : slash == 0 ? "/" : file.substr(0, slash);

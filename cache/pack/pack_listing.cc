@@ -7,9 +7,9 @@
 namespace cube::cache {
 namespace {
 
-// Inodes of listed directories, kept for the ".." of their subdirectories, because a program that
-// walks a tree lists the parent first. The hash of the path selects the row. The two words of a row
-// belong together if their xor is the hash.
+// The inodes of listed directories. A program that walks a tree lists a directory before its
+// subdirectories, whose ".." then needs no read. The hash of the path selects the row. A row is
+// valid if the xor of its two words is the hash.
 struct KnownInode {
   std::atomic<std::uint64_t> inode{0}, check{0};
 };
@@ -31,8 +31,8 @@ bool recall(std::uint64_t hash, std::uint64_t& inode) {
   return (known.check.load(std::memory_order_relaxed) ^ inode) == hash;
 }
 
-// The inode of "..". For the pack's root, this is the inode in the kernel's directory, if there is
-// one.
+// The inode of "..". Above the pack's root, this is the inode of the kernel's directory, if that
+// directory exists.
 std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::uint64_t own) {
   const std::size_t slash = path.rfind('/');
   if (path.size() > mount.prefix().size()) {
@@ -50,7 +50,7 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
   return stat ? stat->inode : own;
 }
 
-// Asks the kernel to fetch records of a pack. One request covers all records that are adjacent.
+// Makes the kernel fetch records of a pack. One request covers all records that are adjacent.
 class AskedRecords {
  public:
   explicit AskedRecords(const PackReader& reader) : reader_(reader) {}
@@ -59,8 +59,8 @@ class AskedRecords {
   ~AskedRecords() { ask(); }
 
   void add(const PackSlot& slot) {
-    // Between adjacent records there are only zeros. A request covers such a gap only up to this
-    // size, because reading a page costs as much as reading a small record.
+    // Records with at most this many bytes (of zeros) between them count as adjacent. Reading a
+    // page costs as much as reading a small record.
     constexpr std::uint64_t k_most_between = 4 << 10;
     if (slot.offset < span_.end() || slot.offset - span_.end() > k_most_between) {
       ask();
@@ -76,8 +76,8 @@ class AskedRecords {
   PackSpan span_;
 };
 
-// A program that lists a directory of directories will enter these. Requests their records now, so
-// that they arrive while the program works in the first directory.
+// A program that lists a directory usually enters its subdirectories next. Requests their records
+// now, so that they arrive while the program works in the first subdirectory.
 void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing,
                          std::uint32_t directories) {
   constexpr std::uint32_t k_least = 4, k_most = 4096;

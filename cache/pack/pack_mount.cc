@@ -10,15 +10,14 @@
 namespace cube::cache {
 namespace {
 
-// The hash includes the prefix, because with another prefix the same path names another record of
-// the pack.
+// The hash includes the prefix, because under another prefix the same path names another record.
 std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
   const std::uint64_t words[] = {base::hash_path(prefix), reader.identity()};
   return k_pack_device |
          static_cast<std::uint32_t>(base::hash_bytes(words, sizeof words) & (k_pack_device - 1));
 }
 
-// The error for the program. Also warns the user once.
+// Returns the error for the program. If the pack is damaged, warns the user once.
 int as_seen_error(int error) {
   if (error != EBADMSG) return error;
   static constinit std::atomic<bool> told{false};
@@ -91,7 +90,7 @@ FileStat PackMount::as_seen(FileStat stat) const {
   return stat;
 }
 
-// Looks up found.path without following links.
+// Looks up found.path, in which no link is followed.
 base::Result<void> PackMount::look_up(FoundName& found, bool wants_entry) const {
   if (!wants_entry) {
     const auto slot = reader_->locate(base::hash_path(found.name()));
@@ -152,9 +151,9 @@ base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) 
   return {};
 }
 
-// The error for a path that the pack lacks, and to which no link can lead. The error depends on the
-// deepest existing parent. If this parent is not a directory, the error is ENOTDIR; otherwise it is
-// ENOENT or ENAMETOOLONG, depending on the name that the parent lacks.
+// The error for a path that the pack lacks, if no link is involved. The deepest existing parent
+// determines the error. If this parent is not a directory, the error is ENOTDIR. Otherwise it is
+// ENAMETOOLONG if the missing name is too long, and ENOENT if not.
 int PackMount::negative_entry_of(std::string_view name) const {
   std::string_view above = name;
   while (!above.empty()) {

@@ -1,12 +1,12 @@
-// A pack as a directory tree. It looks up paths under a prefix in the pack, follows links within
-// the pack, and returns stats as a separate file system would. A file costs one read. A stat of an
-// uncached entry costs one short read. A path that does not exist costs one read of its parent;
-// this read is skipped if the last missing path had the same parent. In a pack with links, a path
-// that does not exist costs a read of each component. Thread safety: any number of threads may call
-// const functions, which take no lock, do not call malloc, and make raw system calls only. Errors:
-// ENOENT means that the pack lacks the path; the caller then asks the kernel. Other errors are
-// those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG. Known limits: a link out of the pack is
-// broken, and a user who can read the pack can read every file in it.
+// A pack as a directory tree under a prefix. The class looks up paths, follows links within the
+// pack, and returns stats as a separate file system would. A file takes one read of the pack. The
+// stat of an uncached entry takes one short read. A path that does not exist takes a read of its
+// parent, or no read if the last missing path had the same parent. In a pack with links, a missing
+// path takes a read of each component. Thread safety: any number of threads may call const
+// functions, which take no lock, do not call malloc, and make raw system calls only. Errors are
+// those of a file system: ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG. After ENOENT, the caller asks the
+// kernel. Known limits: a link that leads out of the pack is broken, and a user who can read the
+// pack can read every file in it.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,10 @@
 
 namespace cube::cache {
 
-// This bit marks a device number that the kernel cannot have, because the kernel's minor numbers
-// have 20 bits. The minor number identifies the pack under its prefix, as long as the file of the
-// pack stays the same. The major number distinguishes the devices from which the files were packed.
+// A bit in the minor device numbers of packs. No device of the kernel has it, because the kernel's
+// minor numbers have only 20 bits. The minor number identifies the pack under its prefix, as long
+// as the pack's file stays the same. The major number distinguishes the devices from which the
+// files were packed.
 inline constexpr std::uint32_t k_pack_device = 1U << 31;
 
 class PackMount {
@@ -47,34 +48,36 @@ class PackMount {
     std::string_view name() const { return {path.data(), length}; }
   };
   // Finds an absolute path under the prefix. `follows`: a link at the end of the path is followed,
-  // too. EIO: the pack is damaged at that entry.
+  // too. EIO: the entry is damaged.
   base::Result<void> find(std::string_view path, bool follows, FoundName& found) const;
 
   struct Content {
     FileStat stat{};
     bool physical = true;
-    const std::byte* data = nullptr;  // the bytes, in the scratch buffer; null if they do not fit
-                                      // there
+    const std::byte* data = nullptr;  // the file's bytes, in the scratch buffer; null: they were
+                                      // not read
     PackEntry entry;
-    // The bytes of `span` in the pack, read with the record into the scratch buffer.
+    // If not null: the bytes of `span` in the pack, which were read together with the record into
+    // the scratch buffer.
     const std::byte* window = nullptr;
     PackSpan span;
   };
   enum class Reach : std::uint8_t { record, window };
-  // Reads a regular file with all its bytes. The single read may also fetch the file's neighbours
-  // in the pack. EISDIR: it is not a regular file.
+  // Reads a regular file with all its bytes. The read may also fetch the file's neighbours in the
+  // pack (Reach::window). The bytes are left out if there are more than `most`. EISDIR: it is not a
+  // regular file.
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch,
                           Content& content, Reach reach = Reach::record) const;
-  // The place of a path's record, from the index alone. Empty: there is no record, the index is too
-  // large to be kept in memory, or the record is too large to be read together with others.
+  // The place of a path's record, from the index alone. Empty: there is no such record, the index
+  // is too large to be kept in memory, or the record is too large to be read together with others.
   PackSpan place_of(std::string_view path) const;
-  // Reads a span with one request. After that, take() returns a regular file of the span by its
-  // path and place. If take() fails, read() may still succeed.
+  // read_span reads a whole span with one request. After that, take() returns a regular file of the
+  // span by its path and place. If take() fails, read() may still succeed.
   base::Result<void> read_span(const PackSpan& span, base::Scratch& scratch,
                                Content& content) const;
   base::Result<void> take(std::string_view path, const PackSpan& place, Content& content) const;
-  // Like read(), but for a directory's listing of any length. `found` is the directory after
-  // following links. ENOTDIR: it is not a directory.
+  // Like read(), but reads the listing of a directory, of any length. `found` becomes the directory
+  // to which the path leads. ENOTDIR: it is not a directory.
   base::Result<void> read_listing(std::string_view path, bool follows, base::Scratch& scratch,
                                   FoundName& found, Content& content) const;
   // Resolves a path that contains "..". Links before the last component are followed. ENOENT: the
@@ -82,7 +85,7 @@ class PackMount {
   base::Result<void> resolve(std::string_view path, FoundName& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
-  // The minor number in all stats from this pack, and in no other stats. This number identifies the
+  // The minor device number in the stats of this pack, and only of this pack. It identifies the
   // pack under its prefix.
   std::uint32_t device_minor() const { return device_minor_; }
   const PackReader& reader() const { return *reader_; }
@@ -112,7 +115,7 @@ class PackMount {
   // Like read_any, but may return bytes of a damaged or replaced pack.
   base::Result<void> read_as_it_is(const Wish& wish, base::Scratch& scratch, FoundName& found,
                                    Content& content) const;
-  // The result for the program, after a final check of the pack. EIO: the pack is damaged or was
+  // Turns a result into the result for the program. Returns EIO if the pack is damaged or was
   // changed.
   base::Result<void> as_seen(const base::Result<void>& result) const;
   base::Result<void> look_up(FoundName& found, bool wants_entry) const;
@@ -123,15 +126,14 @@ class PackMount {
   std::uint32_t device_minor_ = 0;
   std::unique_ptr<PackReader> reader_;
   std::unique_ptr<PackWindows> windows_;  // null: there was no memory
-  // The hash of the path of the last existing directory in which a missing entry was looked up.
+  // The hash of a path: the existing directory of the last missing entry.
   mutable std::atomic<std::uint64_t> last_directory_{0};
 };
 
 // All packs of a process.
 class PackMounts {
  public:
-  // Opens the packs that can be opened. Adds a sentence to `errors` for each pack that cannot be
-  // opened.
+  // Opens all packs that can be opened. For each other pack, adds a sentence to `errors`.
   static std::unique_ptr<PackMounts> open(const std::vector<base::OriginSetting>& settings,
                                           std::vector<std::string>& errors);
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
@@ -143,8 +145,8 @@ class PackMounts {
     return sum;
   }
   // Opens the same packs again, for threads with their own fd table, where the fds of this object
-  // are not valid. Only such a thread calls this and uses the result. If the path of a pack now
-  // names another file, the pack is left out. Allocates.
+  // are not valid. Only such a thread may call this function and use the result. If the path of a
+  // pack now names another file, the pack is left out. Allocates.
   std::unique_ptr<PackMounts> opened_anew() const;
   const std::vector<std::unique_ptr<PackMount>>& all() const { return mounts_; }
   // The pack that covers the path. Null: no pack covers it.

@@ -1,4 +1,4 @@
-// PackMount: reads records, alone or with the window around them.
+// PackMount: reads records, either alone or together with the window around them.
 #include <cerrno>
 
 #include "cache/base/clock.h"
@@ -7,7 +7,7 @@
 
 namespace cube::cache {
 
-// The record at found.slot, if content.window holds it.
+// Returns the record at found.slot if content.window contains it.
 base::Result<PackEntry> PackMount::find_in_window(const FoundName& found, Content& content) const {
   const PackSlot& slot = found.slot;
   const bool is_inside = content.window != nullptr && slot.offset >= content.span.begin &&
@@ -23,7 +23,8 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
   content.window = nullptr;
   const PackSpan span = windows_->around(slot);
   if (span.bytes == slot.bytes) return;
-  // Requests all parts at the same time. Otherwise the kernel would read one part after another.
+  // Makes the kernel request all parts at the same time. Otherwise it would read one part after
+  // another.
   if (reader_->keeps_pages()) reader_->will_need(span.begin, span.bytes);
   std::byte* const room = scratch.reserve(span.bytes);
   if (room == nullptr) return;
@@ -35,11 +36,11 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
   content.span = span;
 }
 
-// Reads the record at found.slot, and its surroundings if `reach` asks for them.
+// Reads the record at found.slot. With Reach::window, also reads the window around it.
 base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach,
                                               base::Scratch& scratch, Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
-  // If a link led here, the read of the link's record may have included this record.
+  // If the path led through a link, the window around the link's record may contain this record.
   auto entry = find_in_window(found, content);
   if (!entry && may_reach) {
     read_window(found.slot, scratch, content);
@@ -72,7 +73,7 @@ base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scr
   content.window = nullptr;
   for (bool has_followed = false;;) {
     auto result = look_up(found, false);
-    // The path in each record distinguishes paths with the same hash.
+    // Two paths may have the same hash, so the path in the record is compared.
     base::Result<PackEntry> entry = base::fail(ENOENT);
     const bool fits = result && found.slot.bytes <= most_bytes;
     if (fits) entry = read_found(found, wish.reach, scratch, content);
@@ -166,7 +167,7 @@ base::Result<void> PackMount::read_listing(std::string_view path, bool follows,
   if (result) result = read_any({.follows = follows, .most = k_no_bound}, scratch, found, content);
   if (result && content.entry.kind != RecordKind::directory) return base::fail(ENOTDIR);
   if (!result || content.data != nullptr) return result;
-  // Two paths share the hash, and the record that was read first was the other path's.
+  // Two paths have the same hash, and the record that was read first belongs to the other path.
   std::byte* const room = scratch.reserve(content.entry.data_size);
   if (room == nullptr) return base::fail(ENOMEM);
   result = as_seen(reader_->read(content.entry, room));

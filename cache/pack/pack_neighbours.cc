@@ -14,8 +14,8 @@ PackNeighbours::PackNeighbours(const PackMount& mount, const PackMount::Content&
   path_.data()[mount.prefix().size()] = '/';
 }
 
-// The bytes of a file may look like a record (a pack may contain a pack), so this checks that the
-// index names the record.
+// The bytes of a file may look like a record, because a pack may contain a pack. So this checks
+// that the index has the record.
 bool PackNeighbours::is_record(std::uint64_t offset, std::string_view& path,
                                PackEntry& entry) const {
   const std::byte* const bytes = content_.window + (offset - content_.span.begin);

@@ -1,6 +1,5 @@
-// The regular files that a read has fetched in addition to the requested file. Bytes are skipped if
-// they are not a sound record at the place that the index names for the record's path. Thread
-// safety: one thread.
+// The regular files that a read has fetched in addition to the requested file. Returns only sound
+// records at exactly the place that the index has for their path. Thread safety: one thread.
 #pragma once
 
 #include <climits>
@@ -13,8 +12,8 @@ namespace cube::cache {
 class PackNeighbours {
  public:
   PackNeighbours(const PackMount& mount, const PackMount::Content& content);
-  // `path`: the path below the prefix, as the program would open it. It is valid until the next
-  // call.
+  // `path`: the path under the prefix with which the program would open the file. The path is valid
+  // until the next call.
   bool next(std::string_view& path, PackMount::Content& found);
 
  private:

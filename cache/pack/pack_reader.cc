@@ -18,7 +18,7 @@
 namespace cube::cache {
 namespace {
 
-// Whether the sizes are consistent. If they are, no sum of sizes can overflow.
+// Whether the sizes in the header are consistent. If they are, no sum of sizes can overflow.
 bool is_consistent(const PackHeader& h) {
   constexpr std::uint64_t k_most = 1ULL << 60;
   if (h.segment_bytes != k_pack_segment || h.records_begin != k_pack_records_begin ||
@@ -51,7 +51,7 @@ std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::strin
   pack->fd_.store(fd->release(), std::memory_order_relaxed);
   std::string what;
   if (pack->read_frame(what)) {
-    // keeps_pages() tries a shared mapping, which a mount that keeps no pages refuses.
+    // keeps_pages() tries a shared mapping. A mount that keeps no pages refuses it.
     const int opened = pack->fd_.load(std::memory_order_relaxed);
     pack->keeps_pages_ = base::keeps_pages(opened);
     return pack;
@@ -71,7 +71,7 @@ base::Result<std::size_t> PackReader::read_bytes(void* to, std::size_t n, std::u
   return read_at(fd_.load(std::memory_order_relaxed), to, n, at);
 }
 
-// Opens the pack again if the fd refers to another file. True: the fd now refers to the pack again.
+// If the fd refers to another file, opens the pack again. True: the pack was opened again.
 bool PackReader::revive() const {
   int lost = fd_.load(std::memory_order_relaxed);
   const auto here = stat_fd(lost);
@@ -81,8 +81,8 @@ bool PackReader::revive() const {
   const auto stat = stat_fd(fd->get());
   if (!stat || !stat->same_file(stat_) || stat->size != stat_.size) return false;
   base::UniqueFd high = base::raise_fd(std::move(*fd));
-  // Another thread may have reopened the pack first. The old fd is not closed, because it belongs
-  // to the host program now.
+  // If another thread has reopened the pack first, its fd stays. The lost fd is not closed, because
+  // its number belongs to the host program now.
   if (fd_.compare_exchange_strong(lost, high.get(), std::memory_order_relaxed)) high.release();
   return true;
 }
@@ -144,7 +144,7 @@ bool PackReader::read_frame(std::string& why) {
     why = fmt::format("cannot be mapped: {}", base::text_of_error(index.error().value));
     return false;
   }
-  // MADV_RANDOM, because readahead would fetch pages that are not needed.
+  // Disables readahead, because it would fetch pages that are not needed.
   base::sys::madvise(index->data(), index->size(), MADV_RANDOM);
   index_ = std::move(*index);
   table_ = reinterpret_cast<const std::uint64_t*>(index_.data());
@@ -167,9 +167,9 @@ void PackReader::will_need_index() const {
                        MADV_WILLNEED);
 }
 
-// Reads the index for one lookup. If the file was truncated, pages of the index are missing, and a
-// load from a missing page would end the program. So the kernel is first asked, once for each new
-// page, whether both ends of the value can be read.
+// Reads the index for one lookup. If the pack was truncated, a load from a missing page of the
+// index would end the program. So the kernel is asked whether both ends of a value can be read
+// before the value is read. For consecutive reads of the same page, the kernel is asked only once.
 class PackReader::IndexLook {
  public:
   template <typename T>
@@ -311,15 +311,15 @@ bool PackReader::is_untouched() const {
   auto now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
   if ((!now || !now->same_file(stat_)) && revive())
     now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
-  // The program has closed the fd, and the pack can no longer be opened. Returning true is safe,
-  // because every record is checked.
+  // The host program has closed the fd, and the pack can no longer be opened. Returning true is
+  // safe, because every record is checked.
   if (!now || !now->same_file(stat_)) return true;
   bool is_same = now->same_content(stat_);
   const bool is_seen = now->changed.seconds == changed_s_.load(std::memory_order_relaxed) &&
                        now->changed.nanoseconds == changed_ns_.load(std::memory_order_relaxed);
   if (is_same && !is_seen) {
-    // The pack was renamed, or its rights were changed, or it was rewritten and its mtime was set
-    // back.
+    // Either the pack was renamed, or its rights were changed, or it was rewritten and its mtime
+    // was set back.
     PackHeader header{};
     const auto got = read_bytes(&header, sizeof header, 0);
     is_same = got && *got == sizeof header && std::memcmp(&header, &header_, sizeof header) == 0;

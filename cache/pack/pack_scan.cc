@@ -12,7 +12,7 @@ bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offse
                     std::uint64_t end, PackEntry& entry, std::string_view& path) {
   if (got < sizeof(Record) || offset > end) return false;
   const auto& record = *reinterpret_cast<const Record*>(bytes);
-  // This check precedes header_is_sound, which reads the path.
+  // Must precede header_is_sound, which reads the path.
   if (record.path_length >= PATH_MAX || sizeof(Record) + record.path_length >= got) return false;
   if (!header_is_sound(record, end - offset)) return false;
   if (record.kind != RecordKind::file && record.kind != RecordKind::directory &&
@@ -37,7 +37,7 @@ const std::byte* PackScan::look(std::uint64_t at, std::size_t n, std::size_t& go
   n = static_cast<std::size_t>(std::min<std::uint64_t>(n, end_ - at));
   if (at < window_at_ || at + n > window_at_ + window_bytes_) {
     if (window_ == nullptr) window_ = std::make_unique<std::byte[]>(k_window);
-    // If large data lies in between, reads only the head of the next record.
+    // If the next record is far away, after large data, reads only its head.
     const bool is_near = at < window_at_ + window_bytes_ + k_window / 4;
     const std::uint64_t wanted = std::max<std::uint64_t>(n, is_near ? k_window : k_short_window);
     const auto read =

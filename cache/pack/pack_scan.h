@@ -1,7 +1,7 @@
-// Reads the head of one record of a pack, or of all records in the order of the file. Functions
-// read nothing outside the bytes, even if the bytes are damaged. A returned header is sound.
-// PackScan returns it only if it lies where a writer would have put it. Thread safety: a PackScan
-// belongs to one thread; read_pack_head is a pure function.
+// Reads the head of one record of a pack (read_pack_head), or of all its records in the order of
+// the file (PackScan). Nothing outside the given bytes is read, even if they are damaged. All
+// returned heads are sound. PackScan also checks that each record lies where a writer would have
+// put it. Thread safety: a PackScan belongs to one thread; read_pack_head is a pure function.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct PackEntry {
   std::uint64_t end() const { return offset + bytes; }
 };
 
-// Reads the head from the first `got` bytes of a record. The record begins at `offset` and must end
-// at or before `end`. False: it is not a record. `path` points into the record.
+// Reads the head from the first `got` bytes of a record. The record begins at `offset`, and must
+// end at or before `end`. False: there is no sound record. `path` points into `bytes`.
 bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offset,
                     std::uint64_t end, PackEntry& entry, std::string_view& path);
 inline constexpr std::size_t k_most_pack_head = sizeof(Record) + PATH_MAX;
@@ -43,7 +43,7 @@ class PackScan {
  private:
   static constexpr std::size_t k_window = 256 << 10, k_short_window = 8 << 10;
   // Returns the `n` bytes from `at` on, or fewer at the end, and sets `got` to their number. Null:
-  // error() is the reason.
+  // the read has failed (see error()).
   const std::byte* look(std::uint64_t at, std::size_t n, std::size_t& got);
 
   int fd_;

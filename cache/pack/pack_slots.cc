@@ -39,7 +39,7 @@ base::Result<std::span<const PackSlot>> PackSlots::sorted() {
     const auto spilled = spill();
     if (!spilled) return base::fail(spilled.error().value);
   }
-  // write_at has written every byte, so no store to the mapping can fail because the disk is full.
+  // write_at has written every byte, so stores to the mapping cannot fail even if the disk is full.
   auto mapping =
       base::Mapping::shared(file_.get(), 0, spilled_ * sizeof(PackSlot), PROT_READ | PROT_WRITE);
   if (!mapping) return base::fail(mapping.error().value);

@@ -1,6 +1,6 @@
-// The slots of an index that is being made, with 24 bytes for each record. Nearly all slots lie in
-// an unnamed file, so that the kernel can reclaim the memory of a hundred million slots. Thread
-// safety: one thread.
+// The slots of an index that is being made. Each record has a slot of 24 bytes, and a pack may have
+// a hundred million of them. So most slots lie in an unnamed file, whose memory the kernel can
+// reclaim. Thread safety: one thread.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace cube::cache {
 
 class PackSlots {
  public:
-  // `directory`: the directory of the unnamed file.
+  // `directory`: the directory for the unnamed file.
   explicit PackSlots(std::string directory) : directory_(std::move(directory)) {}
 
   base::Result<void> add(const PackSlot& slot);

@@ -26,7 +26,7 @@ std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin,
   return windows;
 }
 
-// Claims all grains of a window. False: the grain of `wanted` was already claimed.
+// Claims the window [begin, end). False: the grain at offset `wanted` was already claimed.
 bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted) {
   const auto mark = [this](std::uint64_t grain) {
     const std::uint64_t bit = 1ULL << (grain % 64);
@@ -55,16 +55,17 @@ void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uin
   WindowState& known = state();
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
-    // Drops immediately to the time of a quicker read, which shows the speed of the origin. Rises
-    // only slowly after slower reads, in case the origin has become slower permanently.
+    // After a quicker read, the time drops immediately, because the read shows the speed of the
+    // origin. After slower reads, the time rises only slowly: the origin may be slower only for a
+    // moment.
     known.alone_ns.store(
         std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
         std::memory_order_relaxed);
     return;
   }
   const std::uint64_t bytes = known.bytes.load(std::memory_order_relaxed);
-  // If a read spans two windows, or if its size was chosen earlier, it proves nothing about this
-  // size.
+  // The read must have about the current size of a window. A read of two windows, or of a window of
+  // an earlier size, shows nothing about the current size.
   if (read.bytes > bytes || read.bytes <= bytes / 2) return;
   if (ns < alone * 3 / 2 && bytes < k_most) known.bytes.store(bytes * 2, std::memory_order_relaxed);
   if (ns > alone * 3 && bytes > k_least) known.bytes.store(bytes / 2, std::memory_order_relaxed);

@@ -1,12 +1,11 @@
-// Decides how much of a pack to read when a program misses a file in it. As long as latency
-// dominates the cost of a read, reading the window around a record takes scarcely longer than
-// reading the record alone. The larger read saves a read for each other file in the window. A
-// process and its forked children read each window once. Records of the window that found no room
-// are later read alone. So together these processes read each byte of a pack at most twice. The
-// window grows, up to k_most, while its read takes less than 1.5 times as long as the read of a
-// single record. The window shrinks, down to k_least, when its read takes more than three times as
-// long. Thread-safe, also between a process and its forked children; no allocation after make,
-// async-signal-safe.
+// Decides how much of a pack to read when a program misses a file in it. If latency dominates, a
+// read of the whole window around a record takes scarcely longer than a read of the record alone.
+// The larger read saves a read for each other file in the window. A process and its forked children
+// together read each window only once. A record of the window that found no room in the cache is
+// later read alone. So no byte of the pack is read more than twice. Windows grow, up to k_most,
+// while a window takes less than 1.5 times as long to read as a single record. Windows shrink, down
+// to k_least, if a window takes more than three times as long. Thread-safe, also between a process
+// and its forked children. Async-signal-safe; allocates nothing after make().
 #pragma once
 
 #include <atomic>
@@ -29,19 +28,20 @@ class PackWindows {
   // Null: there is no memory.
   static std::unique_ptr<PackWindows> make(std::uint64_t records_begin, std::uint64_t records_end);
 
-  // The span to read for this record: the record alone, or a window around it. This call claims the
-  // window.
+  // Returns the span to read for this record: the record alone, or a window around it, which this
+  // call claims.
   PackSpan around(const PackSlot& slot);
-  // Notes how long the read of a span from around() took.
+  // Notes how long the read of a span took that around() has returned.
   void note_time(const PackSlot& slot, const PackSpan& read, std::uint64_t ns);
 
  private:
-  // The granularity of `taken`.
+  // The number of bytes for each bit of `taken`.
   static constexpr std::uint64_t k_grain = 64 << 10;
   struct WindowState {
-    std::atomic<std::uint64_t> alone_ns;  // the time to read a single record; 0: not known yet
+    std::atomic<std::uint64_t> alone_ns;  // the time that the read of a single record takes; 0: not
+                                          // known yet
     std::atomic<std::uint64_t> bytes;     // the size of a window
-    std::atomic<std::uint64_t> taken[1];  // a bit for each piece of k_grain bytes
+    std::atomic<std::uint64_t> taken[1];  // a bit for each k_grain bytes
   };
 
   PackWindows() = default;

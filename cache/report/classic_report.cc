@@ -23,8 +23,8 @@ void append_classic_rates(ReportText& text, const char* label, std::uint64_t req
          label, requests, hits, misses, 100 * share(hits, requests), 100 * share(misses, requests));
 }
 
-// "cubeshim: disk hit_count:2 capacity:44 used:33 ...": a line with the figures of one JSON object.
-// Appends nothing if the object has no figures.
+// Appends a line with the figures of one JSON object: "cubeshim: disk hit_count:2 capacity:44
+// used:33 ...". Appends nothing if the object has no figures.
 void append_classic_group(ReportText& text, const JobTotals& job, std::string_view group,
                           std::optional<Counter> hits) {
   bool has_begun = false;

@@ -10,7 +10,7 @@ namespace {
 using CountOf = std::uint64_t (*)(const JobTotals& job, std::size_t tier);
 using RealOf = double (*)(const JobTotals& job, std::size_t tier);
 
-// Replaces a tier's number in a row that is repeated for each tier.
+// The value of `tier` in a row that is repeated for each tier.
 constexpr std::size_t k_each_tier = Figure::k_no_tier - 1;
 
 consteval Figure row(std::string_view place, Unit unit, std::size_t tier, CountOf count,
@@ -29,7 +29,7 @@ consteval Figure row(std::string_view place, Unit unit, std::size_t tier, RealOf
   return row(place, unit, tier, nullptr, real);
 }
 
-// A counter belongs to a tier if it counts the tier's hits or is in the tier's JSON object.
+// The tier of a counter: the counter counts the hits of the tier, or is in the tier's JSON object.
 consteval std::size_t tier_of(base::Counter counter, std::string_view place) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const std::string_view name = base::k_tier_kinds[i].name;
@@ -60,7 +60,7 @@ consteval std::size_t count_figures() {
   return n;
 }
 
-// Adjacent rows of tiers become one object for each tier.
+// Repeats a group of adjacent rows of tiers for each tier, so that each tier has one JSON object.
 consteval auto all_figures() {
   std::array<Figure, count_figures()> all{};
   std::size_t n = 0;
@@ -85,8 +85,8 @@ consteval auto all_figures() {
 
 constexpr auto k_figures = all_figures();
 
-// The size of the longest JSON object. Assumes that each figure needs its own object, a comma, and
-// the longest number.
+// An upper bound of the size of the JSON report. Assumes that each figure needs its own object, a
+// comma, and the longest number.
 consteval std::size_t most_bytes() {
   std::size_t n = sizeof "{}\n";
   for (const Figure& figure : k_figures)

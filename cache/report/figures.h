@@ -1,6 +1,6 @@
-// The table of all figures in the report. Each row reads a value from JobTotals (job_totals.h).
-// There is a row for each figure of stats.def. A figure of tiers has a row for each tier. Thread
-// safety: constants. Reading a value allocates nothing.
+// The table of all figures in the report. Each row has functions that read a value from JobTotals
+// (job_totals.h). Each figure of stats.def has a row. A figure of tiers has a row for each tier.
+// Thread safety: constants. The functions allocate nothing.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ enum class Unit : std::uint8_t { opens, calls, bytes, files, records, share, us,
 struct Figure {
   static constexpr std::size_t k_no_tier = static_cast<std::size_t>(-1);
 
-  std::string_view group;  // the JSON object that contains it: "origin", "latency_us.hit"; empty:
-                           // the report itself
+  std::string_view group;  // the JSON object that contains the figure, such as "latency_us.hit";
+                           // empty: the report itself
   std::string_view name;   // the name in that object
   Unit unit;
-  std::size_t tier;  // the figure is omitted if the job lacks this tier; k_no_tier: never omitted
+  std::size_t tier;  // the figure is left out if the job does not have this tier; k_no_tier: never
   // Exactly one of these two functions is null.
   std::uint64_t (*count)(const JobTotals& job, std::size_t tier);
   double (*real)(const JobTotals& job, std::size_t tier);
@@ -39,12 +39,12 @@ struct Figure {
 // All figures in the order of the JSON object. Figures of one object are adjacent.
 std::span<const Figure> figures();
 
-// A reason for which opens were not served.
+// A reason why opens were not served.
 struct Bypassed {
-  std::string_view place;  // in the JSON object: "bypassed.size"
+  std::string_view place;  // in the JSON object, such as "bypassed.size"
   const char* reason;      // in the text of the report
   base::Counter counter;
-  bool is_request;  // an unbounded cache would hold the file
+  bool is_request;  // a cache without a size limit would have the file
 };
 inline constexpr Bypassed k_bypassed[] = {
 #define CUBE_BYPASSED(name, place, is_request, reason, help) \

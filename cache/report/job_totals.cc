@@ -65,7 +65,7 @@ const char* JobTotals::name_of_origin() const {
                                    totals[Counter::bucket_misses] !=
                                0;
   if (!has_asked_store) return "mount";
-  // A file of a pack counts as a miss, but not as an open at the origin.
+  // An open of a packed file may be a miss, but is never an open at the origin.
   const bool has_asked_mount = totals[Counter::origin_opens] != 0 ||
                                totals[Counter::misses] > totals[Counter::bucket_misses];
   return has_asked_mount ? "origin" : "object store";
@@ -79,13 +79,13 @@ std::optional<double> JobTotals::ns_of_miss() const {
 }
 
 std::optional<JobTotals::Saved> JobTotals::saved() const {
-  // With fewer fetches, the lower quartile would depend on a few files, and a busy machine may have
-  // delayed all of these files.
+  // With fewer fetches, the lower quartile would depend on only a few files. On a busy machine, all
+  // of these may have been delayed.
   constexpr std::uint64_t k_enough_fetches = 32;
   const auto miss = ns_of_miss();
   if (!miss || timed_misses() < k_enough_fetches) return std::nullopt;
-  // Only a file on this machine is fetched this fast. The kernel may have had the file in memory,
-  // and would probably still have it at the next open.
+  // Only files on this machine are fetched in less time. The kernel may have had such a file in
+  // memory, and would probably still have it at the next open.
   constexpr double k_local_ns = 100'000;
   std::uint64_t first = totals[Counter::prefetch_early];
   for (const base::TierKind& kind : base::k_tier_kinds) first += totals[kind.hits];
@@ -155,8 +155,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
   const std::uint64_t now = base::boot_ns(), began = region.job_row(job).started_ns;
   result.milliseconds = began == 0 || now < began ? 0 : (now - began) / 1'000'000;
   const JobRow& row = region.job_row(job);
-  // Replaces unprintable characters, because another process has written the text, and the report
-  // may be written to a terminal.
+  // Characters that cannot be printed are replaced, because another process has written the text,
+  // and the report may be shown on a terminal.
   const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
   copy_noted_path(row.misspelled, result.misspelled);
   if (const UnservedRow* const unserved = unserved_of(region, job); unserved != nullptr) {

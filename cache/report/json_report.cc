@@ -5,7 +5,7 @@
 namespace cube::cache {
 namespace {
 
-// The first name of "latency_us.hit".
+// The first name of a path: "latency_us" in "latency_us.hit".
 std::string_view first_of(std::string_view path) { return path.substr(0, path.find('.')); }
 
 std::string_view rest_of(std::string_view path) {
@@ -13,8 +13,8 @@ std::string_view rest_of(std::string_view path) {
   return path;
 }
 
-// Closes the objects on the path `from` that are not on the path `to`, and opens the remaining
-// objects of `to`.
+// Closes the objects of the path `from` that are not in the path `to`, and opens the other objects
+// of `to`.
 void change_object(ReportText& text, std::string_view from, std::string_view to) {
   while (!from.empty() && first_of(from) == first_of(to)) {
     from = rest_of(from);

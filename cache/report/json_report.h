@@ -1,5 +1,5 @@
-// The report as one JSON object on one line (doc/CONFIG.md).
-// Thread safety: pure functions. Allocates nothing.
+// The report as one JSON object on one line (doc/CONFIG.md). Thread safety: pure functions. They
+// allocate nothing.
 #pragma once
 
 #include "cache/report/job_totals.h"

@@ -12,7 +12,8 @@ using base::Counter;
 static_assert(std::size(k_bypassed) == k_unserved_reasons &&
               k_bypassed[0].counter == Counter::bypassed_size);
 
-// Replaces the usual reason of bypassed_full (the memory is full) if the index is full.
+// If the index is full, replaces the usual reason of bypassed_full, which is that the memory is
+// full.
 constexpr const char* k_index_is_full =
     "while the index was full: very many small files (raise CUBESHIM_RAM)";
 

@@ -1,5 +1,5 @@
-// Parts of the report's lines: which opens were not served, and why. Thread safety: pure functions.
-// They allocate nothing.
+// Parts of the report's lines about opens that were not served. Thread safety: pure functions. They
+// allocate nothing.
 #pragma once
 
 #include <span>
@@ -10,17 +10,17 @@
 
 namespace cube::cache {
 
-// "2 of files larger than CUBESHIM_MAX_FILE (raise it, or see CUBESHIM_BLOCK), 3 for writing";
-// appends nothing if all opens were served. `with_paths`: "...; 3 for writing, first
-// /mnt/data/log".
+// Appends the reasons, such as "2 of files larger than CUBESHIM_MAX_FILE (raise it, or see
+// CUBESHIM_BLOCK), 3 for writing". With `with_paths`, also the first path for each reason: "3 for
+// writing, first /mnt/data/log". Appends nothing if all opens were served.
 void append_reasons(ReportText& text, const JobTotals& job, bool with_paths);
 
-// " (for flock 2, sendfile 1)": the calls that materialized served files.
+// Appends the calls that materialized served files: " (for flock 2, sendfile 1)".
 void append_materializing_calls(ReportText& text, const JobTotals& job);
 
 // Appends `before` and the reason why the job has seen no file below a prefix: a file was opened by
-// a path outside all prefixes, or no file below `prefixes` was opened. Appends nothing if the
-// reason is not known.
+// a path outside all prefixes, or no file below `prefixes` was opened. If the reason is not known,
+// appends nothing.
 void append_not_seen(ReportText& text, const char* before, const JobTotals& job,
                      std::span<const std::string> prefixes);
 

@@ -11,12 +11,12 @@ using base::Counter;
 
 double percent_of(double part, double whole) { return whole == 0 ? 0 : 100 * part / whole; }
 
-// How many files, and reads of large files, the program has asked for.
+// The number of opens, and of reads of large files.
 std::uint64_t asked(const JobTotals& rise) {
   return rise.opens() + rise.totals[Counter::block_hits] + rise.totals[Counter::block_misses];
 }
 
-// How many files and reads have added something to the cache.
+// The number of files and reads that have added something to the cache.
 std::uint64_t added(const JobTotals& rise) {
   std::uint64_t sum = rise.totals[Counter::misses] + rise.totals[Counter::prefetch_fetched] +
                       rise.totals[Counter::block_misses];
@@ -24,11 +24,11 @@ std::uint64_t added(const JobTotals& rise) {
   return sum;
 }
 
-// Whether fewer than one in a hundred of these files and reads add something to the cache. The
-// first epoch is then over, or the memory is full.
+// Whether fewer than one in a hundred opens and reads have added something to the cache. If so, the
+// first epoch is over, or the memory is full.
 bool has_filled(const JobTotals& rise) { return added(rise) * 100 < asked(rise); }
 
-// The most frequent reason for opens that were not served. Null: there are only few such opens.
+// The most frequent reason for opens that were not served. Null: only a few opens were not served.
 const Bypassed* main_reason(const JobTotals& rise) {
   const auto* const most = std::max_element(
       std::begin(k_bypassed), std::end(k_bypassed), [&](const Bypassed& a, const Bypassed& b) {
@@ -37,7 +37,7 @@ const Bypassed* main_reason(const JobTotals& rise) {
   return rise.totals[most->counter] * 10 < rise.opens() ? nullptr : most;
 }
 
-// Names the reason why the job is slower than the cache.
+// Appends the reason why the job is slower than it would be with all files in the cache.
 void append_brake(ReportText& text, const JobTotals& rise) {
   const auto waited =
       static_cast<double>(rise.totals[Counter::miss_ns] + rise.totals[Counter::slow_hit_ns]);
@@ -86,7 +86,8 @@ ReportText progress_text(const JobTotals& before, const JobTotals& now) {
 }
 
 ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_ns) {
-  // Acquire: pairs with the release below. A thread that was left behind may still call look().
+  // Pairs with the release below. Another thread may call look() at the same time, such as a thread
+  // that was left behind.
   if (is_busy_.exchange(true, std::memory_order_acquire)) return {};
   ReportText text = look_alone(region, job, now_ns);
   is_busy_.store(false, std::memory_order_release);
@@ -95,8 +96,8 @@ ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_n
 
 ReportText Progress::look_alone(Region& region, std::uint32_t job, std::uint64_t now_ns) {
   if (is_over_ || now_ns < next_ns_) return {};
-  // The first interval may be too short for a line. This does not apply if the caller times the
-  // intervals.
+  // The first interval has no line, because it may be too short; but if every_ns_ is 0, the caller
+  // times the intervals.
   const bool is_first = next_ns_ == 0 && every_ns_ != 0;
   next_ns_ = now_ns + every_ns_;
   const JobTotals now = collect(region, job);

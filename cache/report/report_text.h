@@ -1,5 +1,5 @@
-// The text of a report, in a buffer of fixed size, because nothing may be allocated. A longer
-// report is cut off. Thread safety: none; each report has its own buffer.
+// The text of a report. The buffer has a fixed size, because nothing may be allocated; a longer
+// text is cut off. Thread safety: none. Each report has its own buffer.
 #pragma once
 
 #include <fmt/core.h>
@@ -28,7 +28,7 @@ void append(ReportText& text, fmt::format_string<Args...> format, Args&&... args
 
 inline double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// "50.0 KiB", "440.1 MiB", "13.7 GiB".
+// Appends a size: "50.0 KiB", "440.1 MiB", "13.7 GiB".
 inline void append_bytes(ReportText& text, std::uint64_t bytes) {
   constexpr const char* k_units[] = {"KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes) / 1024;
@@ -37,7 +37,7 @@ inline void append_bytes(ReportText& text, std::uint64_t bytes) {
   append(text, "{:.1f} {}", value, k_units[unit]);
 }
 
-// "850 us", "2.1 ms", "12.6 s", "3.4 min", "2.1 h".
+// Appends a time: "850 us", "2.1 ms", "12.6 s", "3.4 min", "2.1 h".
 inline void append_time(ReportText& text, double ns) {
   constexpr struct {
     double ns, most;

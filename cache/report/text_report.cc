@@ -9,15 +9,15 @@ namespace {
 
 using base::Counter;
 
-// Wasted prefetches get a line if they are at least this percentage of all prefetches.
+// Wasted prefetches are mentioned if they are at least this percentage of all prefetches.
 constexpr double k_told_percent = 10;
 
 double percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// "cubeshim: served: 9000 file opens, 440.1 MiB read or mapped: 6000 from memory (2962 of them
-// fetched ahead), 3000 from the mount"
+// Appends "cubeshim: served: 9000 file opens, 440.1 MiB read or mapped: 6000 from memory (2962 of
+// them fetched ahead), 3000 from the mount".
 void append_served(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   const std::uint64_t served = job.opens() - job.bypassed();
@@ -60,8 +60,8 @@ void append_not_served(ReportText& text, const JobTotals& job,
   append(text, "\n");
 }
 
-// Appends the time saved. Files in blocks do not count, because it is not known how the kernel
-// would have read them ahead.
+// Appends the line about the saved time. Files that are served in blocks are not included, because
+// the kernel would have read them ahead, too, to an unknown degree.
 void append_saved(ReportText& text, const JobTotals& job) {
   append(text, "cubeshim: time saved: ");
   const auto saved = job.saved();
@@ -125,13 +125,14 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append_bytes(text, bytes);
     append(text, "{}{}", after, name);
   };
-  // Pages of mappings are counted once per job, whether or not the program touches them.
+  // Each page that a mapping shows is counted once in a job, even if the program does not touch it.
   if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
     add("; mappings showed ", mapped, " of memory");
   const std::uint64_t faulted = totals[Counter::block_faulted];
   const std::uint64_t mappings = totals[Counter::block_mappings],
                       watched = std::min(mappings, totals[Counter::block_watched]);
-  // Mentions the origin only if the library has read from it. The kernel may have read on its own.
+  // If the library has read nothing from the origin, the origin is mentioned only if the kernel has
+  // read nothing for mappings either.
   if (const std::uint64_t fetched = totals[Counter::block_origin];
       fetched != 0 || (faulted == 0 && watched == mappings))
     add("; cubeshim fetched ", fetched, " from the ", job.name_of_origin());
@@ -149,7 +150,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   if (by_kernel != 0)
     add("; ", by_kernel,
         " left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
-  // A program that opens a file again for each piece waits for the mount at each open.
+  // A program that opens a file again for each small piece waits for the mount at each open.
   constexpr std::uint64_t k_many_opens = 100, k_small_piece = 1 << 20;
   const std::uint64_t opens = totals[Counter::large_opens];
   const std::uint64_t seen =
@@ -163,7 +164,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   append(text, "\n");
 }
 
-// Appends the lines for a job that only lists directories and stats files.
+// Appends the line for a job that has only listed directories and asked for stats.
 void append_metadata(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   append(text,
@@ -173,7 +174,7 @@ void append_metadata(ReportText& text, const JobTotals& job) {
          totals[Counter::metadata_negative]);
 }
 
-// "cubeshim: object store: 500 GETs brought 28.3 MiB; 11 LISTs"
+// Appends "cubeshim: object store: 500 GETs brought 28.3 MiB; 11 LISTs".
 void append_bucket(ReportText& text, const JobTotals& job) {
   const std::uint64_t gets = job.totals[Counter::bucket_gets],
                       lists = job.totals[Counter::bucket_lists];

@@ -1,5 +1,5 @@
 // The report as a few lines for people (doc/CONFIG.md): what was served, what was not served and
-// why, and the time that the cache saved. Thread safety: pure functions. Allocates nothing.
+// why, and the time that the cache saved. Thread safety: pure functions. They allocate nothing.
 #pragma once
 
 #include <span>
@@ -10,9 +10,9 @@
 
 namespace cube::cache {
 
-// Three lines, and further lines about large files, wasted prefetches, and a tier that lags or
-// fails, if there are any. A job that has opened no file has a single line, which states the reason
-// and names the `prefixes`.
+// Returns three lines. Further lines follow if there were large files or wasted prefetches, or if a
+// tier lags or fails. If the job has opened no file, there is only one line, which states the
+// reason and names the `prefixes`.
 ReportText report_as_text(const JobTotals& job, std::span<const std::string> prefixes = {});
 
 }  // namespace cube::cache

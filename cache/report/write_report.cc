@@ -31,9 +31,9 @@ bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX])
   return true;
 }
 
-// Whether another user may have planted the file to make this process write to it. Such a file lies
-// in a directory that all users may write to, and belongs to another user or has a second name. The
-// kernel also refuses such a file if fs.protected_regular is set.
+// Whether another user may have planted the file so that this process writes to it. Such a file
+// lies in a directory to which all users may write, and belongs to another user or has a second
+// name. If fs.protected_regular is set, the kernel itself refuses such a file.
 bool may_be_planted(const char* path, const struct ::stat& file) {
   char directory[PATH_MAX];
   const std::string_view text(path);
@@ -49,8 +49,8 @@ bool may_be_planted(const char* path, const struct ::stat& file) {
   return stranger || file.st_nlink != 1;
 }
 
-// The program is about to end, so the open must not wait for the reader of a FIFO or for the holder
-// of a lease.
+// Opens without waiting, because the program is about to end: an open could wait for the reader of
+// a FIFO or for the holder of a lease.
 base::Result<base::UniqueFd> open_report(const char* path) {
   auto file =
       base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);
@@ -138,7 +138,7 @@ bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t int
   const std::uint64_t now = base::coarse_monotonic_ns();
   std::uint64_t due = next.load(std::memory_order_relaxed);
   if (now < due) return false;
-  const bool first = due == 0;  // the interval begins with the first open
+  const bool first = due == 0;  // the first interval begins with the first call
   return next.compare_exchange_strong(due, now + interval_seconds * 1'000'000'000ULL,
                                       std::memory_order_relaxed) &&
          !first;

@@ -14,7 +14,8 @@ Tier::Verdict compare(const Record& record, const FileStat& stat, const BlockPla
                       bool is_of_version) {
   if (record.kind != RecordKind::block) return Tier::Verdict::outdated;
   if (!is_of_version) {
-    // The file may have changed since the caller opened it.
+    // The caller's stat may be outdated, because the file may have changed since the caller opened
+    // it.
     const bool is_newer = record.stat.changed.seconds > stat.changed.seconds ||
                           (record.stat.changed.seconds == stat.changed.seconds &&
                            record.stat.changed.nanoseconds > stat.changed.nanoseconds);
@@ -64,7 +65,7 @@ void write_block(std::byte* buffer, const RecordPlan& plan, const BlockContent& 
                      .stat = content.stat,
                      .fetched_ns = content.fetched_ns},
                     {.size = size, .hash = base::hash_bytes(buffer + plan.data, size)});
-  // Only a tier gets the record, so it needs no confirmation.
+  // Clears the mark "unconfirmed", because records of a tier are never confirmed.
   reinterpret_cast<Record*>(buffer + plan.start)->stale.store(0, std::memory_order_relaxed);
 }
 

@@ -1,6 +1,6 @@
-// Stores a block of a large file as a record of a tier. The record has the stat of the file, the
-// bytes of the block, and a path that no file has: PATH//BLOCKBYTES/NUMBER. Thread safety: plain
-// values and pure functions; async-signal-safe.
+// The form in which a tier stores a block of a large file: a record with the stat of the file, the
+// bytes of the block, and a path that no file can have (PATH//BLOCKBYTES/NUMBER). Thread safety:
+// plain values and pure functions; async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -34,18 +34,18 @@ class BlockName {
   char text_[k_longest];
 };
 
-// Decides whether this record has the current bytes of the block. `stat`: the stat that the origin
-// reports for the file.
+// Compares the record of a block with the origin's stat of the file, and decides whether the record
+// has the current bytes of the block.
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place);
-// Like compare_block above, but for a record that Tier::visit of `tier` has passed to a Judge. The
-// tier decides whether the record has the file's version.
+// Like compare_block above, but for a record that `tier` has passed to a Judge. The tier decides
+// whether the record has the right version of the file.
 Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat,
                             const BlockPlace& place);
 
-// plan_block computes the size and place of the block's record in a buffer whose first `fill` bytes
-// are used. write_block writes the record. `fetched_ns` is a time of the wall clock. If a change
-// of the file after this time might leave the file's times unchanged, compare_block does not take
-// the record.
+// plan_block computes the place of a block's record in a buffer whose first `fill` bytes are used.
+// write_block writes the record there. `fetched_ns` is the wall-clock time at which the bytes were
+// present. If a later change of the file could leave its times unchanged, compare_block does not
+// take the record.
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
                       const FileStat& stat);
 struct BlockContent {

@@ -10,8 +10,7 @@
 namespace cube::cache {
 namespace {
 
-// The buffer has room for a chunk and for the heads of its blocks. The head of a block of 4 KiB
-// takes at least 512 bytes.
+// The buffer has room for the bytes of a chunk, and as much for the heads of its blocks.
 constexpr std::uint64_t k_buffer_bytes = 2 * std::uint64_t{k_chunk_bytes};
 
 }  // namespace
@@ -43,8 +42,8 @@ base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on,
 }
 
 base::Result<void> BlockWriter::offer(const Chunks::Offer& from) {
-  // The path is missing if the file was changed, or if its row was reused for another file. The
-  // file to which the bytes belong is then unknown.
+  // If the file was changed, or if its row was reused for another file, the path is missing.
+  // Without the path, the file of the bytes is unknown.
   if (!names_.find(from.key, name_)) return {};
   if (!buffer_) {
     auto buffer = base::Mapping::anonymous(k_buffer_bytes);

@@ -1,9 +1,9 @@
-// Offers blocks of large files to the tiers as soon as the blocks are whole in the region's chunks.
+// Offers blocks of large files to the tiers as soon as the region's chunks contain the whole block.
 // A BlockWriter belongs to the only thread of the node that writes to the tiers (tier_writer.h). A
 // chunk is pinned while its blocks are offered, so that it is not replaced. Invariants: only whole
-// blocks are offered, and only if the row of the file's path in the region proves their version. In
-// each life of a chunk, a block is offered at most once, and never if it came from a tier. Thread
-// safety: one thread; all other threads may continue.
+// blocks are offered, and only if the row of the file's path in the region proves their version.
+// Until its chunk is replaced, a block is offered at most once, and never if it came from a tier.
+// Thread safety: one thread. All other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class BlockWriter {
   BlockWriter(Region& region, const Tiers& tiers, std::uint64_t block)
       : chunks_(region), names_(region), tiers_(tiers), block_(block) {}
 
-  // Offers the blocks that have become whole, until may_go_on() returns false. Calls `note_step`
-  // after each chunk. On failure, returns the errno that ended the pass.
+  // Offers the blocks that are whole now, until may_go_on() returns false. Calls `note_step` after
+  // each chunk. On failure, returns the errno that ended the pass.
   base::Result<void> pass(const std::function<bool()>& may_go_on,
                           const std::function<void()>& note_step);
   // Makes threads that wait for this writer stop waiting.
@@ -46,7 +46,7 @@ class BlockWriter {
   base::Mapping buffer_;
   std::vector<std::uint64_t> offsets_;  // the offsets of the records in the buffer
   std::uint64_t fill_ = 0;
-  std::vector<PageRun> taken_;  // the blocks of this chunk that have been put into the buffer
+  std::vector<PageRun> taken_;  // the blocks of the current chunk that are in the buffer
 };
 
 }  // namespace cube::cache

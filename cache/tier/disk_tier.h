@@ -15,7 +15,7 @@ namespace cube::cache {
 
 class DiskTier final : public Tier {
  public:
-  // The tier is never freed. On failure, `why` is one line for the user.
+  // The tier is never freed. On failure, `why` explains the failure to the user in one line.
   static base::Result<DiskTier*> open(const base::Config& config, const base::ProcessId& job,
                                       std::string& why);
 
@@ -23,7 +23,8 @@ class DiskTier final : public Tier {
   bool visit(std::string_view key, Judge& judge) override;
   base::Result<void> offer(std::span<const std::byte> segment,
                            std::span<const std::uint64_t> offsets) override;
-  // Writes the footer. Without a footer, the next job would have to recover the file.
+  // Writes the footer of the segment file. Without a footer, the next job would have to recover the
+  // file.
   void end_offers() override { store_->seal(/*durable=*/false); }
   void content_changed(std::string_view key, const FileStat* stat) override;
   void tree_changed() override { store_->distrust_all(); }

@@ -1,9 +1,10 @@
-// The interface between the cache and a store of records beside RAM, such as a local disk. If a
-// file is missing in RAM, a tier returns the file's bytes, provided that the origin's stat proves
-// that the stored record matches. For an immutable origin, the origin's id is the proof. The tier
-// does not check permissions, so the caller must. Invariant: fill() returns the bytes that the
-// origin had with that inode, size, mtime and ctime. Thread-safe. visit, fill and the changes take
-// no lock, and allocate only by mmap. The changes are async-signal-safe.
+// The interface between the cache and a store of records beside RAM, such as a local disk. If RAM
+// lacks a file, a tier can return the file's bytes. The origin's stat must prove that the tier's
+// record is current; for an immutable origin, the origin's id is the proof. The tier does not check
+// permissions, so the caller must check them. Invariant: fill() returns the bytes that the file had
+// when the origin reported this inode, size, mtime and ctime. Thread-safe. visit, fill,
+// content_changed and tree_changed take no lock, and allocate only by mmap. content_changed and
+// tree_changed are async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -30,18 +31,20 @@ class Tier {
   };
   class Judge {
    public:
-    // program: a program waits for the record. ahead: no program waits for it yet. many: the record
-    // is one of many that are fetched at the same time, and may_answer() has returned true.
+    // `program`: a program waits for the record. `ahead`: no program waits for it yet. `many`: like
+    // `ahead`, for one of many records that are fetched at the same time; may_answer() must have
+    // returned true.
     enum class For : std::uint8_t { program, ahead, many };
-    // `wanted` is the kind of record that the judge wants. A tier may also pass records of other
-    // kinds to it.
+    // `wanted` is the kind of record that the judge wants. But a tier may pass records of other
+    // kinds to the judge, too.
     explicit Judge(RecordKind wanted, For whom = For::program) : wanted_(wanted), whom_(whom) {}
     RecordKind wanted() const { return wanted_; }
     For whom() const { return whom_; }
-    // The stat of the block's file, if the caller will fetch the whole block when no tier has it.
-    // Null: the wanted record is not a block, or perhaps only a part of the block will be fetched.
+    // The stat of the block's file, if the caller will fetch the whole block from the origin if no
+    // tier has it. Null: the wanted record is not a block, or the caller may fetch only a part of
+    // the block.
     const FileStat* whole_block_of() const { return whole_block_of_; }
-    // Judges a record. The judge may read the record only until this returns.
+    // Judges a record. The record is valid only until this function returns.
     virtual Verdict judge(const Record& record) = 0;
 
    protected:
@@ -53,8 +56,8 @@ class Tier {
     For whom_;
     const FileStat* whole_block_of_ = nullptr;
   };
-  // Decides whether this record has the current bytes of its file. `stat`: the stat that the origin
-  // reports for the file.
+  // Compares a record with the origin's stat of the file, and decides whether the record has the
+  // current bytes of the file.
   static Verdict compare(const Record& record, const FileStat& stat);
 
   Tier(const Tier&) = delete;
@@ -64,59 +67,59 @@ class Tier {
   std::size_t kind() const { return kind_; }
   base::Counter hits() const { return base::k_tier_kinds[kind_].hits; }
 
-  // Whether this record, which visit has passed to the judge, proves the file's content without a
-  // revalidation at the origin. If the record proves the content, the stat in the record is the
-  // stat of the file.
+  // Whether the origin need not be asked about this record, which visit has passed to the judge. If
+  // so, the record has the current bytes, and its stat is the current stat of the file.
   virtual bool needs_no_look(const Record&) const { return false; }
   // Whether the tier may have records for which needs_no_look() is true.
   virtual bool may_need_no_look() const { return false; }
   // Whether the tier may have a record of this path. Reads only the index.
   virtual bool may_have(std::string_view /*key*/) const { return true; }
-  // Whether asking for a file of this path is worthwhile. Call it once before a visit with a judge
-  // for For::many.
+  // Whether it is worthwhile to ask the tier for the file at this path. Call it exactly once before
+  // a visit with a judge for For::many.
   virtual bool may_answer(std::string_view /*key*/) { return true; }
   // Like compare(), but by the rules of this tier.
   virtual Verdict judge_by_stat(const Record& record, const FileStat& stat) {
     return compare(record, stat);
   }
-  // Whether the record has the version of the file that has this stat at the origin. A record of
-  // another node may have another inode number.
+  // Whether the record and this stat of the origin belong to the same version of a file. A record
+  // of another node may have another inode number.
   virtual bool is_of_version(const Record& record, const FileStat& stat);
   // Whether the inode numbers in the data of the record are those that this node sees.
   virtual bool has_our_inodes(const Record&) const { return true; }
   // Notes that a program of this process has fetched the record from the origin.
   virtual void note_fetched(std::string_view /*key*/, const Pin&) {}
-  // Like note_fetched, but for a block of a large file. The block must be whole in the region.
-  // `name` is BlockName::text; `at` is the offset of the block's first byte.
+  // Like note_fetched, but for a block of a large file, all of which must be in the region. `name`
+  // is BlockName::text; `at` is the offset of the block's first byte.
   virtual void note_block_fetched(std::string_view /*name*/, const FileKey& /*file*/,
                                   std::uint64_t /*at*/) {}
-  // Notes that a program that got no answer from this tier will not fetch the whole record. For a
-  // block, `key` is the BlockName.
+  // Notes that a program that has asked this tier in vain will not fetch the whole file or block.
+  // For a block, `key` is BlockName::text.
   virtual void note_not_fetched(std::string_view /*key*/) {}
-  // Whether the tier would accept records from the origin although the memory is full.
+  // Whether the tier would accept records that were fetched from the origin while RAM is full.
   virtual bool takes_offers() const { return false; }
 
-  // Passes the records of this path to the judge, newest first, until the judge takes a record.
-  // Returns false if the judge takes none.
+  // Passes the records of this path to the judge, newest first, until the judge takes one of them.
+  // Returns false if the judge takes none of them.
   virtual bool visit(std::string_view key, Judge& judge) = 0;
-  // Copies stat.size bytes to `room`, and returns the hash against which the bytes were checked.
-  // Empty: the tier has no matching record.
+  // Copies the bytes of the file with this stat to `room`, and returns the hash against which they
+  // were checked. Empty: the tier has no matching record.
   std::optional<std::uint64_t> fill(std::string_view key, const FileStat& stat, std::byte* room);
 
-  // Writes the records of a segment that lie at these offsets. Only one thread of the node calls
-  // this, in the background. On failure, returns the errno.
+  // Writes the records at these offsets of a segment to the tier. Only one background thread of the
+  // node calls this function.
   virtual base::Result<void> offer(std::span<const std::byte> segment,
                                    std::span<const std::uint64_t> offsets) = 0;
-  // Called after the last offer. Makes all records immediately available to the next job.
+  // Called after the last offer. After it, the next job can use all offered records immediately.
   virtual void end_offers() = 0;
 
-  // Changes: call these functions after the records in RAM have been marked.
+  // Call these two functions after a change, when the records in RAM have been marked.
+  // tree_changed: many paths may name other files now.
   virtual void content_changed(std::string_view key, const FileStat* stat) = 0;
   virtual void tree_changed() = 0;
 
   // Sets all fields except TierStatus::unwritten.
   virtual base::TierStatus status() const = 0;
-  // For a forked child. The object must not be used afterwards.
+  // Call it in a forked child. The object must not be used afterwards.
   virtual void abandon() = 0;
 
  protected:

@@ -9,8 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// Whether a later job can use the record. A later job cannot use a stat without bytes, which is too
-// old by then, or the listing of a directory whose times prove nothing.
+// Whether a later job can use the record. Gathered stats are too old by then. A listing is useful
+// only if the times of the directory are reliable.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
   const auto data = DirectoryData::of(record);
@@ -39,8 +39,8 @@ void TierWriter::wake() { tell_tier_writer(region().header()); }
 void TierWriter::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                                const std::function<bool()>& is_over) {
   RegionHeader& header = region().header();
-  // If a process is killed here, the count stays too high, which costs a few needless wake-up
-  // calls.
+  // If a process is killed here, the count stays too high, which costs only a few needless
+  // wake-ups.
   header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
   if (!is_over()) base::sys::futex_wait(&header.disk_news, seen, at_most_ns);
   header.disk_sleeps.fetch_sub(1, std::memory_order_relaxed);
@@ -74,14 +74,16 @@ int TierWriter::write(std::uint32_t segment) {
   SegmentRow& row = region().segment_row(segment);
   Pin pin;
   std::uint32_t generation = 0;
-  // Pins even a resident segment, because it may be about to join the ring.
+  // Pins every segment, because even a segment outside the ring may be about to join it.
   if (!ram_.hold(segment, generation, pin)) return 0;
   const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Note& note = notes_[segment];
   if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
-  // Loads the count before visiting the records, so that the next pass sees later records.
+  // Loads the count before it visits the records. If records are added later, the count differs at
+  // the next pass.
   const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
-  // A segment that has just been sealed may still get records that are being published.
+  // A segment may get further records while it is in the ring or open, or if it was sealed just
+  // now.
   const bool grows = is_ring || word_of(row).state == SegmentState::open;
   std::vector<std::uint64_t> offsets, written;
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
@@ -92,7 +94,7 @@ int TierWriter::write(std::uint32_t segment) {
   });
   if (!offsets.empty()) {
     const std::byte* const start = region().segment(segment);
-    // A run continues after its first segment.
+    // A run of segments continues after its first segment.
     const std::uint64_t bytes = region().layout().file_bytes - region().offset_of(start);
     for (Tier* const tier : tiers_) {
       if (const auto offered = tier->offer({start, bytes}, offsets); !offered)
@@ -101,7 +103,7 @@ int TierWriter::write(std::uint32_t segment) {
   }
   note.seen = fresh;
   note.written = std::move(written);
-  // Release: pairs with the acquire in Ring::is_awaited.
+  // The release pairs with the acquire in Ring::is_awaited.
   row.flushed.store(fresh, std::memory_order_release);
   return 0;
 }
@@ -119,8 +121,8 @@ int TierWriter::write_all(bool of_ring, const std::function<bool()>& may_go_on) 
     if (error == 0) say_alive();
     is_any = true;
   }
-  // seq_cst: either this load sees the waiter, or the waiter sees that the segment may be
-  // reclaimed.
+  // seq_cst: either this load sees the waiter, or the waiter sees that segments can be reclaimed
+  // now.
   if (of_ring && is_any && header.ring_waiting.load(std::memory_order_seq_cst) != 0)
     ram_.ring().wake();
   return error;

@@ -1,11 +1,10 @@
-// Writes the records that were added to RAM to the tiers: one segment, or one chunk of a large
-// file, at a time. The writer runs in a background thread of one process of the node. It writes
-// only records that the index names, that are confirmed, and that are not marked. It pins a segment
-// while it writes the segment's records. Segments of the ring are written first, because they can
-// be reclaimed afterwards (Ring::is_awaited). Invariants: in each life of its segment, a record is
-// written only once, or is found to be in the tier already. After a pass that failed, no thread
-// waits for the tiers. Thread safety: one thread, unless a function's comment says otherwise. All
-// other threads may continue.
+// Writes new records in RAM to the tiers, one segment or one chunk of a large file at a time. The
+// writer runs in a background thread of one process of the node. A record is written only if it is
+// in the index, confirmed, and not marked. While it writes the records of a segment, the segment is
+// pinned. Segments of the ring are written first, because they can be reclaimed after that
+// (Ring::is_awaited). Invariants: as long as its segment is not reclaimed, a record is written at
+// most once. After a pass that failed, no thread waits for the tiers. Thread safety: one thread,
+// unless the comment of a function says otherwise. All other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +19,27 @@ namespace cube::cache {
 
 class TierWriter {
  public:
-  // For a cache that has tiers. `block` is as for BlockWriter.
+  // `tiers` must not be empty. `block` is as for BlockWriter.
   TierWriter(RamTier& ram, const Tiers& tiers, std::uint64_t block = 0)
       : ram_(ram),
         tiers_(tiers),
         blocks_(ram.region(), tiers, block),
         notes_(ram.region().layout().segment_count) {}
 
-  // The mutex for RobustLock. Only the thread that holds it writes to the tiers.
+  // The mutex for a RobustLock. Only the thread that holds it may write to the tiers.
   pthread_mutex_t* lock() { return &region().header().disk_writer; }
-  // Ends wait_for_news. Any thread may call it.
+  // Ends wait_for_news(). Any thread may call it.
   void wake();
 
-  // Writes all new records and blocks until may_go_on() returns false. Returns how many records and
-  // chunks of large files are left. On failure, returns the errno that ended the pass; the rest is
-  // left to a later pass. After may_go_on() has returned false, it pins nothing, because another
-  // process may then get this process's row of pins.
+  // Writes new records and blocks until all are written or may_go_on() returns false. Returns how
+  // many records, and chunks of large files, are left. On failure, returns the errno that ended the
+  // pass; a later pass can write the rest. After may_go_on() has returned false, nothing is pinned,
+  // because another process may get this process's row of pins then.
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
-  // A count of how often segments got new records. Read it before a pass.
+  // A count that increases whenever a segment gets new records. Read it before a pass.
   std::uint32_t news() const;
-  // Waits until news() differs from `seen`, until wake() is called, or for at most `at_most_ns`. A
-  // thread that makes is_over() true must call wake() afterwards.
+  // Waits until news() differs from `seen` or wake() is called, but at most `at_most_ns`. A thread
+  // that makes is_over() true must call wake() afterwards.
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                      const std::function<bool()>& is_over);
   // Releases the pins of killed processes, because these pins would keep chunks and segments of the
@@ -48,7 +47,7 @@ class TierWriter {
   void free_claims();
   // Makes threads that wait for this writer stop waiting.
   void end();
-  // Makes all written records immediately available to the next job. May wait for the tiers.
+  // After it, the next job can use all written records immediately. May wait for the tiers.
   void seal();
 
  private:

@@ -1,5 +1,5 @@
-// LargeFile: fetches bytes that no program has asked for yet into the chunks, ahead of a reader or
-// from a list.
+// LargeFile: fetches bytes that no program has asked for yet, ahead of a reader or from a list of
+// files, into the chunks.
 #include <algorithm>
 #include <utility>
 
@@ -15,12 +15,12 @@ namespace {
 // Readers see the bytes after each step.
 constexpr std::uint64_t k_ahead_step = 256 << 10;
 
-// How many threads of the node read one file ahead at the same time.
+// At most this many threads of the node read one file ahead at the same time.
 constexpr std::uint64_t k_readers = 8;
 constexpr int k_tries = 4;
 
-// The hash of the flight of one of those threads. A flight occupies one of four adjacent slots, so
-// the hashes are four apart. Then no two threads compete for a slot.
+// The hash of the flight of the `reader`-th thread that reads the file ahead. A flight occupies one
+// of four adjacent slots, so hashes that are four apart never compete for a slot.
 std::uint64_t reader_hash(std::uint64_t path_hash, std::uint64_t reader) {
   constexpr std::uint64_t k_slots_of_flight = 4;
   return base::hash_bytes(&path_hash, sizeof path_hash) + reader * k_slots_of_flight;
@@ -41,8 +41,8 @@ SingleFlight::Ticket LargeFile::begin_reading(CacheParts& parts) const {
       parts.flights.wait_for_end(reader_hash(key_.path, thread % k_readers));
       continue;
     }
-    // Pairs with await_readers(): either this thread or the caller of await_readers() sees the
-    // flight of the other thread.
+    // Pairs with await_readers(): either this thread sees the flight of the open, or the open sees
+    // the flight of this thread.
     if (!parts.flights.is_under_way(key_.path)) break;
     ticket = {};
     parts.flights.wait_for_end(key_.path);
@@ -67,7 +67,8 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
                                            PageRun pages, const SingleFlight::Ticket& ticket,
                                            std::uint64_t& bytes, const MayGoOn& may_go_on) {
   const Chunks chunks = this->chunks(parts);
-  // If the kernel keeps no pages, only the parts of a single read are fetched in parallel.
+  // If the kernel keeps no pages, it fetches only the parts of a single read in parallel, so one
+  // read must request everything.
   const bool is_one_read = is_direct() || (by.asks_for_block && !kernel_keeps_pages(by.fd));
   const auto step =
       is_one_read ? pages.count()
@@ -82,8 +83,8 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
       const Fetched fetched = bring_from_tier(parts, by, at, bytes);
       if (fetched == Fetched::waits) return Steps::waits;
       if (fetched == Fetched::here) continue;
-      // Does not fetch the rest after a program's first read, because the program may close the
-      // file then.
+      // After a program's first read of the file, the rest is not requested, because the program
+      // may close the file soon.
       const bool is_sequence = window_.load(std::memory_order_relaxed) != 0;
       if (is_sequence || by.asks_for_block)
         ask_kernel_for(by.fd, at, std::uint64_t{pages.end - gap.first} * k_chunk_page);
@@ -101,8 +102,8 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdsLeft fds_left, const R
   const std::uint64_t end = std::min({(begin / block + 1) * block, range.end, stat_.size});
   if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
   if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
-  // If the program closes the file, this fetch must not prolong the program's lock on it or keep
-  // its mount busy.
+  // After the program has closed the file, this fetch must not prolong the program's lock on the
+  // file or keep the mount busy.
   const auto is_wanted = [&] { return fds_left == this->fds_left(); };
   const Chunks chunks = this->chunks(parts);
   By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};
@@ -122,15 +123,15 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdsLeft fds_left, const R
                              is_wanted);
       end_block(parts, by, begin);
     }
-    // The flight of the block is free now, so a program that needs the block can get it.
+    // The flight of the block has ended here, so a program that needs the block can get it during
+    // the wait.
     if (steps != Steps::waits) return steps == Steps::done;
     by.pass = after_wait(chunks, ended, false);
   }
 }
 
 void LargeFile::ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes) {
-  // If the file is on a block device (its major number is not 0), the kernel's own readahead is
-  // enough.
+  // On a block device (whose major number is not 0), the kernel's own readahead is enough.
   if (bytes <= base::k_one_readahead || stat_.device_major != 0) return;
   if (kernel_keeps_pages(fd)) base::ask_for_pages(fd, at, std::min(bytes, stat_.size - at));
 }
@@ -163,8 +164,8 @@ LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& rang
   SingleFlight::Ticket ticket;
   if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) !=
       SingleFlight::Prefetch::mine) {
-    // A program has the flight, but fetches only the pages of its own read. So this thread waits
-    // for the flight to end.
+    // A program has the flight, but may fetch only the pages of its own read. So this thread waits
+    // until the flight ends, and then fetches the rest.
     if (parts.flights.begin(block_hash(begin, block), ticket) == SingleFlight::Outcome::too_long)
       return {};
   }

@@ -1,5 +1,5 @@
-// LargeFile: fetches absent pages that a program waits for, and decides whether the pages that were
-// read may be published.
+// LargeFile: fetches the absent pages that a program waits for, and decides whether pages may be
+// published after they were read.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -20,11 +20,11 @@ using base::Counter;
 // A stat is valid for k_look_at_version_ns. One thread renews the stat early, so that the other
 // threads do not all wait for a new stat at the same time.
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000, k_renew_ns = 75'000'000;
-// A reader that continues at its last position fetches as much as FUSE and the page cache read with
-// one request.
+// The least that a reader fetches if it continues at its last position. FUSE and the page cache
+// read this much with one request.
 constexpr std::uint64_t k_demand_step = 128 << 10;
-// The wait before another try. k_full_ns: no memory was left for a chunk. k_claimed_ns: other
-// processes had pinned all places.
+// After a failed search for room, no search is made for this long. k_full_ns: no memory was left
+// for a chunk. k_claimed_ns: other processes had pinned all places.
 constexpr std::uint64_t k_full_ns = 1'000'000'000, k_claimed_ns = 20'000'000;
 
 constinit std::atomic<std::uint64_t> g_full_until_ns{0}, g_without_place_until_ns{0};
@@ -35,7 +35,7 @@ bool is_without_place() {
 
 }  // namespace
 
-// The memory into which the bytes are read. The memory is unmapped even if a jump leaves the read.
+// The memory into which pages are read. Even if a jump leaves the read, the memory is unmapped.
 class LargeFile::Window {
  public:
   Window() { base::Held::give_back_left(this); }
@@ -64,15 +64,15 @@ struct LargeFile::Room {
   Window window;
 };
 
-// For each page, a reader of single pages would take a place of 2 MiB from a sequential reader.
+// Decides whether a read may replace passing chunks. A reader of single pages may not: for each
+// page, it would take a place of 2 MiB away from a sequential reader.
 Chunks::Pass LargeFile::pass_of(const By& by, std::uint64_t block) const {
-  // The first read of a file counts as sequential if it begins at offset 0.
+  // The first read of a file continues the sequence if it begins at offset 0.
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin;
   return goes_on || by.bytes >= block / 4 ? Chunks::Pass::may_pass : Chunks::Pass::no;
 }
 
-// The absent pages to fetch for a read at `at`, all of one block, beginning with the first absent
-// page.
+// The run of absent pages to fetch for a read at offset `at`. All of them lie in one block.
 PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, const By& by,
                                 std::uint64_t at, std::size_t n, std::uint64_t block) {
   const std::uint64_t block_begin = at / block * block,
@@ -81,12 +81,13 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
   const bool is_random = advice_.load(std::memory_order_relaxed) == Advice::random;
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin && at != 0 && !is_random;
   if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
-  // The program waits only for its own pages. ahead() fetches the rest of the block afterwards.
+  // The program waits only for its own pages. After a second read of the block, ahead() returns the
+  // rest of the block.
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && !is_random && by.bytes < block / 4)
     wanted_block_.store(at / block + 1, std::memory_order_relaxed);
-  // When threads read a model with O_DIRECT, each thread reads a part of a block, and these parts
-  // overlap.
+  // If several threads read a model with O_DIRECT, their reads overlap within a block. So the first
+  // read fetches the rest of the block.
   if (is_direct() && is_of_whole_format(parts)) end = block_end;
   const PageRun pages = pages_of(at, end);
   return claim.absent_from(pages.first, pages.end);
@@ -95,8 +96,8 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
 LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at,
                                     std::size_t n) {
   const std::uint64_t block = parts.rules.block;
-  // Leaves the read to the kernel in two cases: a signal handler that interrupted a fetch of this
-  // thread makes the read, or the chunk has no place.
+  // Leaves the read to the kernel in two cases: the chunk has no place, or the read comes from a
+  // signal handler that has interrupted a fetch of this thread.
   const Chunks chunks = this->chunks(parts);
   const Chunks::Pass pass = pass_of(by, block);
   const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());
@@ -117,7 +118,8 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   const auto flight = parts.flights.begin(block_hash(at, block), ticket, nullptr, true, &wanted);
   if (flight == SingleFlight::Outcome::too_long) return Fetched::at_origin;
   if (page.is_here()) return Fetched::here;
-  // Without a slot for the flight, two processes could fetch the page at the same time.
+  // Without a slot, the flight does not exclude other processes, and two of them could fetch the
+  // page at the same time.
   if (ticket.hold().slot == nullptr) return Fetched::at_origin;
   scope.hold(ticket.hold());
   scope.begin_wait(parts.region.own_process());
@@ -147,7 +149,8 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   Room room;
   if (!make_room(chunks, number, by.pass, pages, room)) {
     if (!room.claim && chunks.waits_for_tiers()) return Fetched::waits;
-    // A fetch that may replace passing chunks may still find a place.
+    // If this fetch was not allowed to replace passing chunks, another fetch may still find a
+    // place.
     const bool is_for_all = room.claim || by.pass != Chunks::Pass::no;
     auto& until = is_for_all ? g_full_until_ns : g_without_place_until_ns;
     until.store(
@@ -168,8 +171,8 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   return Fetched::here;
 }
 
-// Pins or creates a chunk, reduces `pages` to the pages that the chunk lacks (possibly none), and
-// maps a window for these pages. False: there is no room.
+// Pins or creates a chunk, reduces `pages` to a run of pages that the chunk lacks (possibly none),
+// and maps a window for this run. False: there is no room.
 bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages,
                           Room& room) {
   // A jump out of this function would leave a half-made place or an open fd of the library.
@@ -177,8 +180,8 @@ bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pas
   room.claim.take(is_full() ? find(chunks, number)
                             : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
-  // The pinned chunk may not be the chunk that the caller found, and may have pages that the
-  // caller's chunk lacks.
+  // The pinned chunk may be another chunk than the one that the caller found, with other present
+  // pages.
   pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
   auto window = chunks.window(*room.claim, pages);
@@ -188,14 +191,14 @@ bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pas
 
 LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::uint64_t at,
                                          std::byte* to, std::uint64_t bytes) {
-  // A read with O_DIRECT must end at the end of a page.
+  // A read with O_DIRECT must end at a page boundary.
   const std::uint64_t beyond = is_direct() ? -bytes % k_chunk_page : 0;
   while (bytes != 0) {
     parts.stats().count(Counter::origin_reads);
     const long n = base::sys::pread(by.fd, to, bytes + beyond, static_cast<std::int64_t>(at));
     if (n == -EINTR) return Fetched::interrupted;
-    // The kernel's answer to the program's read will report any error. If the file ends before or
-    // after its known size, it is another version.
+    // Errors are not reported here: the kernel will report them when it answers the program's read.
+    // A file that is shorter or longer than its known size is another version.
     if (n <= 0 || static_cast<std::uint64_t>(n) > bytes) return Fetched::at_origin;
     parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     parts.stats().count(Counter::block_origin, static_cast<std::uint64_t>(n));
@@ -215,23 +218,23 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
     chunks.note_ahead(claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
-  // A writer that has started after may_publish() increments its stripe's epoch before it searches
-  // for chunks, so readers do not serve these pages.
+  // A writer that starts after may_publish() increments its stripe's epoch before it searches for
+  // chunks. Readers then check the epoch, and do not serve these pages.
   chunks.note_present(claim, pages);
   return true;
 }
 
 // Whether the bytes that were just read may be published as bytes of this version.
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
-  // By now, the program's fd may refer to another file. The stat of that file proves nothing about
-  // this file.
+  // The program's fd may refer to another file by now. A stat through it would then prove nothing
+  // about this file.
   const auto is_its = [&] { return by.of_program == nullptr || by.of_program->goes_on(); };
-  // A jump out of this fetch may have ended it.
+  // A signal handler may have jumped out of this fetch and so have ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;
   const std::uint64_t age =
       base::coarse_monotonic_ns() - looked_ns_.load(std::memory_order_relaxed);
-  // If a jump has left a renewal, no thread renews the stat early.
+  // If a jump has left a renewal unfinished, no thread renews the stat early any more.
   const bool renews = age >= k_renew_ns && age < k_look_at_version_ns &&
                       !is_renewing_.exchange(true, std::memory_order_relaxed);
   const bool is_due = renews || age >= k_look_at_version_ns;

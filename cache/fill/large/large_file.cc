@@ -19,14 +19,14 @@ namespace {
 
 using base::Counter;
 
-// The alignment of reads with O_DIRECT: the address of the memory must be a multiple of the first
-// unit, offset and length multiples of the second.
+// The alignment of reads with O_DIRECT. The memory address must be a multiple of `memory`; offset
+// and length must be multiples of `offset`.
 struct DirectUnits {
   std::uint32_t memory, offset;
 };
 
-// Asks the kernel (STATX_DIOALIGN, since 6.1). If the file system does not report the units,
-// assumes that whole pages suffice.
+// Asks the kernel for the units (STATX_DIOALIGN, since Linux 6.1). If they are not reported,
+// assumes that whole pages are accepted.
 DirectUnits direct_units_of(int fd) {
   constexpr unsigned k_asks = 0x2000;
   constexpr std::size_t k_place_of_memory = 0x98;  // libc's structure may not name these members
@@ -40,8 +40,8 @@ DirectUnits direct_units_of(int fd) {
 }
 
 constexpr std::uint32_t k_large_files = 2048;
-// The largest size of a file that is served: the number of a chunk has only 32 bits. Sparse files
-// can be larger, and an origin can report any size.
+// Larger files are not served, because the number of a chunk has only 32 bits. Sparse files can be
+// larger, and an origin can report any size.
 constexpr std::uint64_t k_most_size = std::uint64_t{1} << 48;
 
 constinit base::LazyPool<LargeFile, k_large_files> g_large_pool;
@@ -58,17 +58,17 @@ void LargeFile::count_use(CacheParts& parts, const Chunks::Claim& claim, const P
 
 LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   if (key.size() >= PATH_MAX) return nullptr;
-  // Constructed before the stat. A writer that starts later increments its stripe's epoch, and an
-  // earlier writer is still registered.
+  // Must be constructed before the stat. A writer that starts later increments its stripe's epoch;
+  // an earlier writer is still registered.
   ChangeWatch watch(parts.region);
   const auto found = stat_fd(fd, AT_STATX_DONT_SYNC);
   if (!found || found->size <= parts.rules.max_file) return nullptr;
-  // Must precede the check for writers, as in RecordFill::begin_watch.
+  // Must precede the check for writers (see RecordFill::begin_watch).
   parts.ram.note_device(found->device());
   if (!watch.watch(*found, fd)) return nullptr;
   const std::uint32_t epoch =
       writer_stripe_of(parts.region, *found).epoch.load(std::memory_order_seq_cst);
-  // The version whose chunks are served.
+  // This stat identifies the version whose chunks are served.
   const auto stat = stat_fd(fd, k_ask_server);
   if (!stat || !stat->same_file(*found) || !stat->is_regular() ||
       stat->size <= parts.rules.max_file || stat->size > k_most_size)
@@ -77,8 +77,8 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   const bool may_change = parts.rules.consistency != base::ConsistencyKind::immutable;
   if (may_hide_change(*stat, now) || (may_change && is_within_step(stat->modified, now)))
     return nullptr;
-  // An fd that cannot be read (O_WRONLY, O_PATH, invalid) must not give access to bytes that other
-  // programs have read.
+  // Through an fd that cannot be read (O_WRONLY, O_PATH, invalid), the program must not get bytes
+  // that other programs have read.
   const long flags = base::sys::fcntl(fd, F_GETFL, 0);
   const bool may_read = !base::sys::failed(flags) && (flags & O_PATH) == 0 &&
                         ((flags & O_ACCMODE) == O_RDONLY || (flags & O_ACCMODE) == O_RDWR);
@@ -153,13 +153,14 @@ void LargeFile::look_after_lock(CacheParts& parts, int fd) {
 }
 
 bool LargeFile::is_version_of(int fd) const {
-  // Without an fd, asks for the stat of the path: a mapping can outlive its fd.
+  // Without an fd, uses the path, because a mapping can outlive its fd.
   const auto now =
       fd >= 0 ? stat_fd(fd, k_ask_server) : stat_path(AT_FDCWD, named_.path, k_ask_server);
   return now && now->is_unchanged_since(stat_);
 }
 
-// After the file was changed through the shim, opens from before the change are no longer served.
+// Whether this open may still be served. False if the file was changed through the shim since the
+// open.
 bool LargeFile::is_current(CacheParts& parts, int fd) {
   if (is_over_.load(std::memory_order_relaxed)) return false;
   const std::uint32_t epoch =
@@ -169,14 +170,14 @@ bool LargeFile::is_current(CacheParts& parts, int fd) {
   return is_same || look_again(parts, fd);
 }
 
-// Called if this file or another file of its stripe was written.
+// Called if this file, or another file of the same stripe, may have been written.
 bool LargeFile::look_again(CacheParts& parts, int fd) {
   const std::uint32_t epoch =
       writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
   std::uint64_t removals = 0;
   parts.stats().count(Counter::origin_stats);
-  // The check gets no fd. With an fd it would take a lease, which would replace a lease of the
-  // program.
+  // may_be_written() gets no fd, because with an fd it would take a lease, which would replace a
+  // lease of the program.
   if (may_be_written(parts.region, stat_, -1, &removals) || removals != 0 || !is_version_of(fd)) {
     is_over_.store(true, std::memory_order_relaxed);
     return false;
@@ -208,7 +209,7 @@ std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   return first - 1 + number;
 }
 
-// If two processes have each created the chunk, all lookups find the same one of the two chunks.
+// If two processes have both created this chunk, all lookups find the same chunk.
 Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const {
   const std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   return chunks.find(key_, number, first != 0 ? first - 1 + number : Chunks::k_none);
@@ -244,7 +245,7 @@ long LargeFile::read(CacheParts& parts, const FdEpoch& fd, std::byte* to, std::s
       done += got;
       continue;
     }
-    // The page was fetched, but its chunk has already been replaced, so the kernel answers.
+    // The page was fetched, but its chunk was replaced before the copy, so the kernel answers.
     if (std::exchange(fetched_at, from) == from) break;
     has_waited = true;
     const Fetched fetched =

@@ -1,4 +1,4 @@
-// LargeFile: determines which pages a mapping of the program may show, and copies pages that the
+// LargeFile: determines which pages a mapping of the program may show. Copies the pages that a
 // program has touched to the chunks.
 #include <algorithm>
 #include <array>
@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint64_t k_asked_at_once = 16 << 20;
 constexpr std::uint64_t k_kept_at_once = 1 << 20;
 
-// Faults in pages of a mapping. False: some of the pages cannot be read. A kernel without this
-// advice (before 5.14) reads the pages when they are copied.
+// Faults in pages of a mapping. False: some pages cannot be read. Linux before 5.14 does not know
+// this advice; there, the pages are read when they are copied.
 bool read_in(const std::byte* from, std::uint64_t bytes) {
   constexpr int k_madv_populate_read = 22;
   const long error = base::sys::madvise(const_cast<std::byte*>(from), bytes, k_madv_populate_read);
@@ -32,8 +32,8 @@ std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> 
     const std::uint64_t chunk_begin = at / k_chunk_bytes * k_chunk_bytes;
     const std::uint64_t end = std::min(range.end, chunk_begin + k_chunk_bytes);
     auto claim = find(chunks, chunk_of(at));
-    // A mapped chunk is never replaced. If passing chunks were mapped, they would use up the part
-    // of the region that passing chunks share.
+    // Passing chunks are not mapped: a mapped chunk is never replaced, and passing chunks have only
+    // a small part of the region.
     if (claim && claim.is_passing()) claim.release();
     if (claim) claim.note_mapped();
     for (std::uint32_t page = page_of(at), last = pages_of(at, end).end; claim && page < last;) {
@@ -75,10 +75,9 @@ void LargeFile::note_shown(CacheParts& parts, const Range& range) const {
 }
 
 OriginFd LargeFile::reopen() const {
-  // The flags fit even if the path now names a FIFO.
+  // With these flags, the open does no harm even if the path now names a FIFO or a terminal.
   constexpr int k_flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  // The fd is moved to a high number, because it stays open until the origin has answered the
-  // program's reads.
+  // Moves the fd to a high number, because it stays open while the origin answers reads.
   OriginFd high = base::raise_fd(OriginFd(static_cast<int>(base::sys::open(named_.path, k_flags))));
   return high && is_version_of(high.get()) ? std::move(high) : OriginFd();
 }
@@ -90,7 +89,7 @@ bool LargeFile::tells_pages() const {
       base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(named_.path), W_OK));
 }
 
-// Copies pages of one block. Empty result: the caller should stop.
+// Copies pages of one block to a chunk. Empty result: the caller should stop.
 std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::byte* from,
                                                  std::uint64_t at, std::uint64_t end, int region_fd,
                                                  bool reads) {
@@ -101,7 +100,8 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   SingleFlight::Ticket ticket;
   const std::uint64_t hash = block_hash(at, parts.rules.block);
   if (parts.flights.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine) {
-    // Waits for the first bytes of the file, because they show the format.
+    // Another process fetches the block. Waits only for the first block of the file, because its
+    // bytes show the format.
     if (!reads || at != 0) return 0;
     if (parts.flights.begin(hash, ticket) == SingleFlight::Outcome::too_long) return 0;
   }
@@ -129,8 +129,7 @@ std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base
   const std::uint64_t block = std::min<std::uint64_t>(parts.rules.block, k_kept_at_once);
   std::uint64_t kept = 0;
   for (std::uint64_t done = 0; done < mapping.size(); done += k_asked_at_once) {
-    // A mapping of the library must not prolong a lock of the program, and reading pages that are
-    // not in memory takes time.
+    // A mapping of the library must not prolong a lock of the program.
     if (is_locked()) return {};
     const std::uint64_t bytes = std::min<std::uint64_t>(k_asked_at_once, mapping.size() - done);
     if (base::sys::failed(base::sys::raw(SYS_mincore, base::sys::arg(mapping.data() + done),

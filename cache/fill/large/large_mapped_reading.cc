@@ -1,5 +1,5 @@
-// LargeFile: decides whether a mapped file will be read as a whole, like a model's weights. If so,
-// fetches its absent pages before the program touches them.
+// LargeFile: predicts whether the program will read all of a mapped file, like a model's weights.
+// If so, fetches the absent pages before the program touches them.
 #include <algorithm>
 
 #include "cache/base/readahead.h"
@@ -10,7 +10,8 @@
 namespace cube::cache {
 namespace {
 
-// A program that has touched a tenth of a file at random will touch most of the rest.
+// If this part of a mapping (a tenth) was touched, the program will probably touch most of the
+// rest.
 constexpr std::uint64_t k_touched_part = 10;
 
 }  // namespace
@@ -21,7 +22,7 @@ LargeFile::Reading LargeFile::reading_of(CacheParts& parts, const Range& mapped)
   if (advice == Advice::random) return Reading::unknown;
   if (is_of_whole_format(parts)) return Reading::in_order;
   const std::uint64_t bytes = mapped.end - mapped.begin;
-  // A mapping larger than all chunks together is not worth searching.
+  // Does not count the present bytes of a mapping that is larger than all chunks together.
   if (bytes > std::uint64_t{parts.region.layout().chunk_count()} * k_chunk_bytes)
     return Reading::unknown;
   const std::uint64_t present = present_bytes(parts, mapped);

@@ -1,8 +1,8 @@
-// LargeFile for an object of a bucket. An object has no fd: the gateway fetches the absent pages
-// into the chunks, and the program waits for the gateway's answer. A read that continues no
+// LargeFile, for objects of buckets. An object has no fd: the gateway fetches the absent pages into
+// the chunks, and the program waits for the gateway's answer. A read that does not continue a
 // sequence fetches little more than its own bytes. An object that is read sequentially is read
-// ahead: the gateway keeps a window of requests in flight. The window quadruples whenever the
-// program has to wait.
+// ahead: the gateway keeps a window of requests in flight. Whenever the program has to wait, the
+// window becomes four times as wide.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -17,18 +17,19 @@ namespace {
 
 using base::Counter;
 
-// A smaller request would take the same time.
+// Requests are multiples of this size. Smaller requests would take as long.
 constexpr std::uint64_t k_object_grain = 256 << 10;
 constexpr std::uint64_t k_first_object_window = 8 << 20, k_widest_object_window = 128 << 20;
-// How often other bytes may replace the wanted bytes before the program has read them. After that,
-// the read fails.
+// A read fails after this many attempts. An attempt fails if other bytes replace the fetched bytes
+// before they are copied to the program.
 constexpr unsigned k_object_tries = 32;
 
 constexpr std::uint64_t rounded_up(std::uint64_t at, std::uint64_t unit) {
   return (at + unit - 1) / unit * unit;
 }
 
-// The number of bytes that stay present until the program has read them.
+// The widest window in bytes. In a wider window, bytes could be replaced before the program reads
+// them.
 std::uint64_t widest_object_window(const Chunks& chunks) {
   const std::uint64_t room =
       chunks.is_full() ? chunks.passing_bytes() / 4 : chunks.region().layout().file_bytes / 8;
@@ -55,7 +56,7 @@ LargeFile* LargeFile::begin_object(CacheParts& parts, std::string_view key, cons
   return file;
 }
 
-// Asks the gateway for the `n` bytes from offset `at` on, which the program waits for.
+// Asks the gateway for the `n` bytes from offset `at` on. The program waits for these bytes.
 int LargeFile::ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n,
                               bool is_sequence) {
   const std::uint64_t block = std::max(parts.rules.block, k_object_grain);
@@ -78,7 +79,7 @@ int LargeFile::ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n
                     std::min(ahead_end, stat_.size));
 }
 
-// Moves the window forward for a reader that finds all its bytes present.
+// Moves the window forward after a sequential read that did not fail.
 void LargeFile::advance_object(CacheParts& parts, std::uint64_t end) {
   const std::uint64_t window = window_.load(std::memory_order_relaxed);
   std::uint64_t from = ahead_end_.load(std::memory_order_relaxed);
@@ -123,8 +124,8 @@ long LargeFile::read_object(CacheParts& parts, std::byte* to, std::size_t n, std
 int LargeFile::bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end) {
   const Origin& origin = parts.freshness.origin_of(named_.path);
   end = std::min(end, stat_.size);
-  // Asks for one window at a time: if the whole range were requested in one step, passing chunks
-  // would be replaced before the program gets them.
+  // Asks for one window at a time. If the whole range were requested at once, chunks could be
+  // replaced before the program reads them.
   const std::uint64_t step = widest_object_window(chunks(parts));
   for (std::uint64_t at = begin; at < end; at += step) {
     const int error = origin.fetch_blocks(record().path(), stat_, at, std::min(at + step, end),
@@ -167,7 +168,7 @@ LargeFile::Made LargeFile::make_gap(CacheParts& parts, std::uint64_t begin, std:
 
 void LargeFile::fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead,
                          base::Stats& stats) const {
-  // A mapping shows zeros past the object's end.
+  // Clears the rest of the last page, because a mapping must show zeros past the object's end.
   std::memset(gap.room() + gap.bytes, 0, gap.pages_.count() * k_chunk_page - gap.bytes);
   const Chunks chunks = this->chunks(parts);
   if (is_ahead) {

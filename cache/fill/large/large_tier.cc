@@ -1,5 +1,5 @@
-// LargeFile and the tiers: decides which blocks the tiers may get, fetches blocks from a tier, and
-// limits how long a fetch waits for the thread that writes to the tiers.
+// LargeFile: decides which blocks the tiers may get, fetches blocks from the tiers, and limits how
+// long a fetch waits for the thread that writes to the tiers.
 #include <algorithm>
 
 #include "cache/base/clock.h"
@@ -16,7 +16,8 @@
 namespace cube::cache {
 namespace {
 
-// A limit on waiting: a share of the process's time (1 / one_in), and a maximum for a single wait.
+// Limits the time that the process spends waiting to a share of its time (1 / one_in), and allows
+// bursts of most_ns.
 class WaitShare {
  public:
   constexpr WaitShare(std::uint64_t one_in, std::uint64_t most_ns)
@@ -32,16 +33,16 @@ class WaitShare {
  private:
   const std::uint64_t one_in_, most_ns_;
   std::atomic<std::uint64_t> paid_at_ns_{
-      0};  // monotonic clock: from this time on, the waits so far are within the limit
+      0};  // monotonic clock: from then on, the waits so far are within the share
 };
-// These limits keep a disk that is slower than the origin from slowing a program down to the disk's
-// speed.
+// The shares for waits of programs and of threads that read ahead. Without them, a disk that is
+// slower than the origin would slow a program down to the disk's speed.
 constinit WaitShare g_programs_share(20, 50'000'000), g_ahead_share(4, 500'000'000);
 constexpr std::uint64_t k_wait_ns = 20'000'000;
 
 }  // namespace
 
-// Copies the bytes of a tier's record of a block to the absent pages of the block's chunk.
+// Copies a block from a tier's record to the absent pages of the block's chunk.
 class LargeFile::FromTier final : public Tier::Judge {
  public:
   FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block,
@@ -112,16 +113,16 @@ class LargeFile::FromTier final : public Tier::Judge {
 LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at,
                                               std::uint64_t& bytes) {
   if (!parts.has_tiers()) return Fetched::at_origin;
-  // A jump out of this function would leave a buffer, a half-made place or an open fd of the
+  // A jump out of this function would leave behind a buffer, a half-made place or an open fd of the
   // library.
   const base::BlockSignals block_signals;
-  // This process may be a child that a signal handler has forked. A child has no tiers.
+  // This process may be a child that a signal handler has forked. Such a child has no tiers.
   if (by.scope != nullptr && !by.scope->is_own()) return Fetched::at_origin;
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(named_.path, block);
   if (name.text().empty()) return Fetched::at_origin;
-  // Takes the place first. The bytes need a place whether they come from a tier or from the origin.
-  // Without a place, the tiers would be read in vain.
+  // Looks for a place before it asks the tiers, because without a place their bytes would be of no
+  // use.
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);
   const auto claim = is_full() ? find(chunks, number)
@@ -129,8 +130,8 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   if (!claim) return chunks.waits_for_tiers() ? Fetched::waits : Fetched::at_origin;
   FromTier judge(*this, parts, by, block, claim);
   bool is_found = judge.ask(parts.tiers, name, /*is_remote=*/false);
-  // Present pages of the block came from the origin, because the other nodes did not have the block
-  // shortly before.
+  // Asks the other nodes only if no page of the block is present. A present page came from the
+  // origin, so the other nodes lacked the block a moment ago.
   const bool is_to_ask =
       !is_found && !claim.has_any(pages_of(block.begin(), block.begin() + block.bytes(stat_.size)));
   if (is_to_ask) is_found = judge.ask(parts.remote, name, /*is_remote=*/true);
@@ -138,9 +139,9 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
 }
 
-// If the file was changed very recently, another change may leave its times unchanged. Then no
-// later stat can prove the pages that are read now. These pages are marked as offered and shared,
-// so that the tiers do not take them.
+// If the file was changed very recently, another change may leave its times unchanged, so no later
+// stat can prove the pages that are read now. The marks `offered` and `shared` keep such pages from
+// the tiers.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,
                               const PageRun& pages) const {
   const std::uint64_t now = base::wall_ns();
@@ -153,8 +154,8 @@ void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Cl
                              std::uint64_t at, bool has_disk) {
   const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
   const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
-  // Only this process can see the block become whole, because the process that fetches pages has
-  // the block's flight.
+  // Only the holder of the block's flight adds pages, so no other process sees the block become
+  // whole.
   if (!claim.has_all(pages)) return;
   if (LargePaths(parts.region).note(key_, named_.path, stat_)) chunks.note_whole(claim, has_disk);
   if (parts.remote.is_empty()) return;

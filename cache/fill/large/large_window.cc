@@ -1,4 +1,4 @@
-// LargeFile: determines how far a file is read ahead of the program.
+// LargeFile: determines how far ahead of the program a file is read.
 #include <algorithm>
 
 #include "cache/fill/large/large_file.h"
@@ -8,10 +8,10 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_widest_window = 16 << 20;
-// The number of windows for which passing chunks have room.
+// Passing chunks have room for this many windows.
 constexpr std::uint64_t k_windows_passing = 8;
-// A reader that skips at most 1/16 as many bytes as it reads still counts as sequential. An example
-// is a reader that skips the headers between the tensors of an archive.
+// A reader still counts as sequential if it skips at most 1/16 of the bytes, such as the headers
+// between the tensors of an archive.
 constexpr std::uint64_t k_left_out = 16;
 
 }  // namespace
@@ -22,8 +22,8 @@ bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint6
       .has_all(pages_of(begin, std::min(begin + block, stat_.size)));
 }
 
-// The number of bytes that stay present until the program has read them. If many readers read ahead
-// at the same time, fewer bytes stay.
+// The widest window in bytes. In a wider window, bytes could be replaced before the program reads
+// them. The limit holds for a few readers at the same time.
 std::uint64_t LargeFile::widest_window(const Chunks& chunks) {
   return chunks.is_full() ? std::min(k_widest_window, chunks.passing_bytes() / k_windows_passing)
                           : k_widest_window;

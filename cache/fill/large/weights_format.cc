@@ -8,7 +8,7 @@ bool is_weights_format(std::span<const std::byte> head, std::uint64_t size) {
   constexpr std::size_t k_length_bytes = sizeof(std::uint64_t);
   if (head.size() <= k_length_bytes) return false;
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
-  // The first bytes of GGUF (llama.cpp) and of a torch archive (zip).
+  // GGUF (llama.cpp) and torch archives (zip) begin with these bytes.
   if (text.starts_with("GGUF") || text.starts_with("PK\3\4")) return true;
   // safetensors: the little-endian length of a JSON object, followed by the object. The format's
   // own library refuses an object longer than k_longest.

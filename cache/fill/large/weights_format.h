@@ -1,5 +1,5 @@
-// Recognizes the formats of a model's weights: safetensors, GGUF and torch's archives. A program
-// that maps a file of such a format reads it from end to end. Thread safety: a pure function.
+// Recognizes files that contain the weights of a model: safetensors, GGUF and torch archives. A
+// program that maps such a file reads it from start to end. Thread safety: a pure function.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace cube::cache {
 
-// `head`: the first bytes of a file of `size` bytes, nine or more.
+// `head`: at least the first nine bytes of the file. `size`: the size of the file.
 bool is_weights_format(std::span<const std::byte> head, std::uint64_t size);
 
 }  // namespace cube::cache

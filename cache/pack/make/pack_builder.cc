@@ -31,7 +31,8 @@ base::Result<base::UniqueFd> open_directory(int parent, const char* name, int fl
   return base::UniqueFd(static_cast<int>(fd));
 }
 
-// Compares directories by their inodes, because their paths may contain links.
+// Whether the directory is the root or lies below it. Compares inodes, because paths may contain
+// links.
 bool lies_within(const std::string& directory, const FileStat& root) {
   auto fd = open_directory(AT_FDCWD, directory.c_str(), 0);
   while (fd) {
@@ -177,7 +178,7 @@ bool PackBuilder::add_level(Level level) {
   return true;
 }
 
-// Adds those names of the list that lie in this directory.
+// Adds the names in this directory that the list contains.
 void PackBuilder::list_names(Level& level) const {
   const std::size_t skipped = level.path.empty() ? 0 : level.path.size() + 1;
   std::string_view last;

@@ -1,7 +1,8 @@
-// Packs a tree. It walks the tree in the order of a pack, fetches many entries at a time, and
-// passes the entries to the writer in order. An entry that cannot be packed is reported and left
-// out, and the listing of its directory is marked incomplete. Thread safety: one thread. The
-// builder has its own crew of threads for requests to the origin.
+// Packs a directory tree. The builder walks the tree in the order of a pack, fetches many entries
+// at a time, and passes them to the writer in this order. An entry that cannot be packed is
+// reported and left out, and the listing of its directory is marked as incomplete. Thread safety:
+// one thread may call the functions. For requests to the origin, the builder has its own threads
+// (Crew).
 #pragma once
 
 #include <functional>
@@ -27,21 +28,22 @@ enum class PackSkip : std::uint8_t {
   below_no_directory,
   no_path
 };
-// "unreadable"
+// The reason as text, such as "unreadable".
 std::string_view name_of(PackSkip reason);
 
 struct PackBuild {
   std::string root, file;
-  const TreePaths* list = nullptr;  // null: pack the whole tree
+  const TreePaths* list = nullptr;  // the paths to pack; null: the whole tree
   unsigned threads = 16;
   std::string scratch = "/var/tmp";
   std::size_t most_waiting =
-      32 << 20;  // bytes of directory records that wait to be written together
-  // Called for each entry that is left out. `error` is an errno, or 0. The path is relative to the
+      32 << 20;  // bytes of directory records that may wait to be written together
+  // Called for each entry that is left out. `error` is an errno, or 0. `path` is relative to the
   // root.
   std::function<void(PackSkip reason, std::string_view path, int error)> skipped =
       [](PackSkip, std::string_view, int) {};
-  // False: the builder must stop now, and keep the finished part for a later run.
+  // Called regularly. Returns false if the builder must stop now; a later run can then continue the
+  // work.
   std::function<bool(const PackHeader& so_far)> go_on = [](const PackHeader&) { return true; };
 };
 
@@ -55,14 +57,14 @@ class PackBuilder {
   std::uint64_t resumed() const { return resumed_; }  // entries taken over from an earlier run
 
  private:
-  // Limits the open fds: each level holds one.
+  // Each level holds an open fd, so this limits the number of open fds.
   static constexpr std::size_t k_most_levels = 256;
   struct DirectoryRecord {
     std::string path;
     FileStat stat{};
     std::string listing;
-    // The memory that this record takes. The object itself counts too, which matters for millions
-    // of empty directories.
+    // The memory that this record takes. Includes the object itself, which matters if there are
+    // millions of empty directories.
     std::size_t bytes() const { return sizeof *this + path.size() + listing.size(); }
   };
   struct Level {
@@ -73,8 +75,8 @@ class PackBuilder {
     std::size_t at = 0;
     TreePaths::Range range;
     bool is_whole = true;  // the whole directory is packed, not only the paths of a list
-    // Finished records of subdirectories. The builder writes them together, so that a reader needs
-    // few requests to read all of them.
+    // Finished records of subdirectories. All of them are written together, so that a reader needs
+    // only few requests to read them.
     std::vector<DirectoryRecord> done;
   };
 

@@ -16,13 +16,12 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_copy_part = 512 << 10;
 
-// A file in memory. The file is closed even if a jump leaves the copying, which may have to wait
-// for the pack.
+// A file in memory. Copying may wait for the pack; if a jump leaves the wait, the file is closed.
 class CopyUnderWay {
  public:
   CopyUnderWay() {
-    // Frees fds that earlier jumps left, before memfd_create, so that the program gets the lowest
-    // free fd.
+    // Before memfd_create, closes fds that earlier jumps have left open, so that the program gets
+    // the lowest free fd.
     base::Held::give_back_left(this);
     made_ = sys::memfd_create("cubeshim", MFD_CLOEXEC);
     if (sys::failed(made_)) return;
@@ -89,7 +88,7 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount,
   const base::UniqueFd shown(static_cast<int>(base::within_lifted_fd_limit(open)));
   if (!shown) return base::fail(-shown.get());
   sys::raw(SYS_fchmod, file.get(), content.stat.mode & 07777);
-  // `file` is the lower of the two fds: the fd that the program would have got.
+  // `file` is the lower of the two fds, which an open by the kernel would have returned.
   const long over = sys::dup3(shown.get(), file.get(), flags & O_CLOEXEC);
   if (sys::failed(over)) return base::fail(static_cast<int>(-over));
   base::UniqueFd copy = file.release();
@@ -101,7 +100,7 @@ base::Result<base::UniqueFd> open_copy_of_packed(const PackMount& mount, std::st
                                                  int flags) {
   base::Scratch scratch;
   PackMount::Content content;
-  // The read returns no data for a file larger than k_copy_part, which is then copied in parts.
+  // Does not read the data of a file larger than k_copy_part. Such a file is copied in parts.
   const auto read = mount.read(path, k_copy_part, scratch, content);
   if (!read) return base::fail(read.error().value);
   return copy_of_packed(mount, content, flags);

@@ -26,14 +26,15 @@ void write_head(std::byte* at, const RecordPlan& plan, const PackWriter::PackCon
   write_record_head(
       at, plan,
       {.kind = content.kind, .path = content.path, .stat = content.stat, .physical = true}, data);
-  // A record in a pack needs no confirmation, so the mark "unconfirmed" is cleared.
+  // Clears the mark "unconfirmed", because records of a pack are never confirmed.
   reinterpret_cast<Record*>(at)->stale.store(0, std::memory_order_relaxed);
 }
 
-// Syncs the directory of a file, so that a rename in it is safe on the disk.
+// Syncs the directory of a file, so that a rename of the file is safe on the disk.
 base::Result<void> sync_directory_of(const std::string& file) {
   const auto fd = base::open_fd(directory_of(file).c_str(), O_RDONLY | O_DIRECTORY);
-  // EACCES: a directory may be writable but not readable. The pack is in place anyway.
+  // Ignores EACCES: the directory may be writable but not readable, and the pack already has its
+  // name.
   if (!fd) return fd.error().value == EACCES ? base::Result<void>{} : base::fail(fd.error().value);
   const long synced = sys::fsync(fd->get());
   // Not every mount supports fsync of directories.
@@ -55,12 +56,13 @@ base::Result<void> PackWriter::lock_and_look() {
   auto fd = base::open_fd(partial_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
   if (!fd) return base::fail(fd.error().value);
   fd_ = std::move(*fd);
-  // Goes on without a lock if the mount does not support locks.
+  // If the mount does not support locks, continues without a lock.
   if (sys::flock(fd_.get(), LOCK_EX | LOCK_NB) == -EWOULDBLOCK) return base::fail(EWOULDBLOCK);
   const auto held = stat_fd(fd_.get()),
              named = stat_path(AT_FDCWD, partial_.c_str(), AT_SYMLINK_NOFOLLOW);
   if (!held) return base::fail(held.error().value);
-  // Between the open and the lock, another writer has finished the file and renamed it.
+  // If the path now names another file or none, another writer has finished and renamed this file
+  // between the open and the lock.
   if (!named || !named->same_file(*held)) return base::fail(EWOULDBLOCK);
   if (!held->is_regular()) return base::fail(EINVAL);
   file_end_ = held->size;
@@ -159,7 +161,8 @@ base::Result<bool> PackWriter::adopt() {
   return true;
 }
 
-// The place of the next record. The file has zeros there, or an old record that is being replaced.
+// Returns the place of the next record. The file contains zeros there, or an old record that is
+// being replaced.
 base::Result<RecordPlan> PackWriter::place(const PackContent& content, std::uint64_t size) {
   const RecordPlan plan = place_record_in_pack(fill_, content.path.size(), size);
   if (const OldRecord* const first = old(); first != nullptr) {
@@ -229,7 +232,7 @@ base::Result<void> PackWriter::add(const PackContent& content, std::span<const s
   if (plan.end - buffer_at_ > k_buffer) {
     const auto flushed = flush();
     if (!flushed) return flushed;
-    // The bytes in between are already zeros.
+    // The skipped bytes are already zeros in the file.
     buffer_at_ = plan.start;
     fill_ = plan.start;
   }
@@ -255,7 +258,7 @@ base::Result<void> PackWriter::add_streamed(const PackContent& content, std::uin
   if (!result) return result;
   file_end_ = std::max(file_end_, plan->end);
   base::Hasher hasher;
-  // Always asks for a full buffer, even beyond the expected size, because the source may have
+  // Always asks for a full buffer, even beyond the expected size, to detect a source that has
   // grown.
   for (std::uint64_t at = 0;;) {
     const auto got = source(buffer_.get(), k_buffer);
@@ -338,7 +341,7 @@ base::Result<void> PackWriter::finish() {
   result = write_at(fd_.get(), &footer, sizeof footer, header_.file_bytes - sizeof footer);
   if (result) result = done(sys::fsync(fd_.get()));
   if (!result) return result;
-  // The header is written last, so that a file with a header is complete.
+  // Writes the header last, so that a file with a header is complete.
   std::memset(buffer_.get(), 0, k_page);
   std::memcpy(buffer_.get(), &header_, sizeof header_);
   result = write_at(fd_.get(), buffer_.get(), k_page, 0);

@@ -1,14 +1,16 @@
-// Writes a pack. It writes the records one after another into FILE.partial, and then the index, the
-// footer and the header. At the end it renames the file.
+// Writes a pack. First the records are written to FILE.partial, one after another; then the index,
+// the footer and the header follow. At the end, FILE.partial is renamed to FILE.
 //
-// A run continues the work of an earlier run, whose records old() returns in order. The caller
-// passes entries in the order of a pack. For each entry it keeps the old record of the path (adopt)
-// or writes a new record (add). If the new record has the place and length of the old record, all
-// later old records stay; otherwise they are dropped. Bytes before the journal's safe_end were on
-// the disk when the journal was written. The data of old records past safe_end is checked.
+// A run can continue the work of an earlier run that did not finish. old() returns the records of
+// the earlier run, in order. The caller passes its entries in the order of a pack. For each entry,
+// the caller either keeps the old record (adopt) or adds a new record (add). If the new record has
+// the same place and length as the old record, the later old records stay; otherwise all of them
+// are dropped. The bytes before the journal's safe_end were on the disk when the journal was
+// written. After a crash, bytes past safe_end may be lost, so the data of old records there is
+// checked.
 //
-// Thread safety: one thread. Invariants: after the written records, the file has zeros, or old
-// records in the right place. FILE appears only when the whole pack is on the disk.
+// Thread safety: one thread. Invariants: after the written records, the file contains zeros, or old
+// records at their places. FILE appears only when the whole pack is on the disk.
 #pragma once
 
 #include <deque>
@@ -27,7 +29,7 @@ namespace cube::cache {
 struct PackWriterOptions {
   std::string file;
   std::uint64_t arguments_hash = 0;  // an earlier run is continued only if its hash is the same
-  std::string scratch = "/var/tmp";  // the directory for slots that do not fit into memory
+  std::string scratch = "/var/tmp";  // the directory for the temporary file of slots
 };
 
 struct OldRecord {
@@ -46,23 +48,23 @@ class PackWriter {
     FileStat stat{};
   };
   base::Result<void> add(const PackContent& content, std::span<const std::byte> data);
-  // Reads the next bytes of the data. A count below n means the end. If the sum of all counts is
-  // not stat.size, the entry fails with ESTALE.
+  // Reads the next bytes of the data to `to`, and returns their number. A number below `n` means
+  // the end. If the sum of all numbers is not the expected size, add_streamed fails with ESTALE.
   using Source = std::function<base::Result<std::size_t>(std::byte* to, std::size_t n)>;
-  // Like add, but for data that is never in memory as a whole. If the source fails, nothing is
-  // added, and the writer remains usable.
+  // Like add, but reads the data from `source` in parts. If the source fails, nothing is added, and
+  // the writer remains usable.
   base::Result<void> add_streamed(const PackContent& content, std::uint64_t size,
                                   const Source& source);
 
-  // The n-th old record, counted from the current old record. Null: there is no such record.
+  // The n-th of the remaining old records. Null: there is no such record.
   const OldRecord* old(std::size_t n = 0);
-  // Takes over the first old record. False: the record is damaged, and the caller must add the
-  // entry.
+  // Keeps the first of the remaining old records. False: the record is damaged, and the caller must
+  // add the entry.
   base::Result<bool> adopt();
 
-  // Completes the pack and gives it its name.
+  // Completes the pack, and renames it to FILE.
   base::Result<void> finish();
-  // Stores the added entries on the disk, for a later run.
+  // Stores the added entries on the disk, so that a later run can continue.
   base::Result<void> pause();
 
   const std::string& partial() const { return partial_; }
@@ -83,8 +85,8 @@ class PackWriter {
   base::Result<void> note_added(const PackContent& content, const PackSlot& slot,
                                 std::uint64_t size);
   base::Result<void> write_journal(std::uint64_t safe_end);
-  // Called before new bytes are written after `end`. If the journal on the disk declares bytes
-  // after `end` safe, it is rewritten.
+  // Must be called before bytes after `end` are overwritten. If the journal on the disk says that
+  // bytes after `end` are safe, writes a new journal first.
   base::Result<void> end_safety_at(std::uint64_t end);
   base::Result<void> cut(std::uint64_t end);
   base::Result<void> write_index(std::span<const PackSlot> slots);
@@ -99,7 +101,7 @@ class PackWriter {
   std::uint64_t file_end_ = 0, safe_end_ = k_pack_records_begin;
   std::unique_ptr<std::byte[]> buffer_;
   std::uint64_t buffer_at_ =
-      k_pack_records_begin;  // the buffer holds the file's bytes from here to fill_
+      k_pack_records_begin;  // the buffer contains the file's bytes from here to fill_
   std::unique_ptr<PackScan> old_scan_;
   std::deque<OldRecord> old_;
   bool has_failed_in_source_ = false;

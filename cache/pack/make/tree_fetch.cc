@@ -72,7 +72,7 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
       sys::readlinkat(directory, name, reinterpret_cast<char*>(entry.data.get()), PATH_MAX);
   if (sys::failed(n)) return failed_with(static_cast<int>(-n));
   if (n == 0 || n == PATH_MAX) return failed_with(EINVAL);
-  // Another link may have replaced this link after the stat.
+  // Asks again, because another link may have replaced this link after the stat.
   const auto after = stat_path(directory, name, AT_SYMLINK_NOFOLLOW | k_ask_server);
   entry.what = after && after->is_unchanged_since(stat) ? What::link : What::changing;
   entry.size = static_cast<std::size_t>(n);
@@ -82,8 +82,8 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
 }  // namespace
 
 bool is_same_entry(const FileStat& packed, const FileStat& origin) {
-  // Compares the whole stat, because the earlier run must have written the same record that this
-  // run would write.
+  // Compares the whole stat, because the old record must be exactly the record that this run would
+  // write.
   const FileStat now = packed_stat(origin, packed.device_minor);
   return std::memcmp(&packed, &now, sizeof now) == 0;
 }
@@ -96,8 +96,8 @@ base::Result<base::UniqueFd> open_entry(int directory, const char* name) {
 }
 
 FetchedEntry fetch_entry(int directory, const char* name, std::uint8_t type, const FileStat* old) {
-  // Opens a file without a stat of its path first. This saves a third of the requests to a slow
-  // mount.
+  // Opens a regular file without a stat of its path before, which saves a third of the requests to
+  // a slow mount.
   if (type == DT_REG && old == nullptr) {
     const auto fd = open_entry(directory, name);
     if (fd) return read_file(fd->get());

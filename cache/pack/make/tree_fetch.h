@@ -1,6 +1,6 @@
-// Fetches the state of one name at the origin: a file's stat and bytes, or the target of a link.
-// Crew fetches many names at a time, because each request to a slow mount takes long. Thread
-// safety: any thread may call fetch_entry; a Crew belongs to one thread.
+// Fetches one directory entry from the origin: the stat and bytes of a file, or the target of a
+// link. A Crew makes many such fetches at a time, because each request to a slow mount takes long.
+// Thread safety: any thread may call fetch_entry; a Crew belongs to one thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 
 namespace cube::cache {
 
-// The bytes of a file are fetched only if it has at most this size.
+// The bytes of larger files are not fetched (`large_file`).
 inline constexpr std::uint64_t k_fetched_whole = 512 << 10;
 
 struct FetchedEntry {
@@ -38,25 +38,26 @@ struct FetchedEntry {
   std::size_t size = 0;
 };
 
-// `type`: the type that the directory lists, or DT_UNKNOWN. `old`: the stat that an earlier run
-// packed, or null. The result is `same` if the old stat is still valid.
+// `type`: the type of the name in the directory's listing, or DT_UNKNOWN. `old`: the stat that an
+// earlier run has packed, or null. If the stat is unchanged, the result is `same`.
 FetchedEntry fetch_entry(int directory, const char* name, std::uint8_t type, const FileStat* old);
-// Opens a file as fetch_entry does.
+// Opens a file in the same way as fetch_entry.
 base::Result<base::UniqueFd> open_entry(int directory, const char* name);
 
 // Whether a packed stat and a stat of the origin describe the same file, with the same bytes and
 // rights.
 bool is_same_entry(const FileStat& packed, const FileStat& origin);
 
-// Threads that share the parts of a job. If not all threads can be created, the created threads do
-// all parts. If no thread can be created, the caller does all parts.
+// Threads that share the parts of a job. If not all threads can be created, the others do all
+// parts; if none can be created, the caller does.
 class Crew {
  public:
   explicit Crew(unsigned threads);
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
   ~Crew();
-  // Calls part(0) to part(count - 1), each on any of the threads. Returns when all parts are done.
+  // Calls part(0) to part(count - 1), each on one of the threads. Returns when all calls have
+  // returned.
   void run(std::size_t count, const std::function<void(std::size_t)>& part);
 
  private:

@@ -21,8 +21,8 @@ struct TreeName {
 
 class TreeNames {
  public:
-  // Reads the names of an open directory. If the directory does not list the type of a name, the
-  // type is DT_UNKNOWN.
+  // Reads the names of an open directory. If the file system does not report the type of a name,
+  // the type is DT_UNKNOWN.
   static base::Result<TreeNames> list(int directory);
 
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);
@@ -36,7 +36,7 @@ class TreeNames {
   }
   const char* c_str(std::size_t i) const { return text_.data() + names_[i].at; }
 
-  // The data of the directory's record, with the names that are packed.
+  // The data of the directory's record, which lists the names that are packed.
   std::string listing(bool is_complete) const;
 
  private:

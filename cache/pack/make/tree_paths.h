@@ -1,4 +1,4 @@
-// A list of relative paths. The list is sorted: a directory precedes its contents, and names are in
+// A list of relative paths. sort() sorts it: a directory precedes its contents, and names are in
 // the order of their bytes. The list takes as much memory as its text, plus 8 bytes for each path.
 // Thread safety: as a plain value.
 #pragma once
@@ -34,8 +34,8 @@ class TreePaths {
   struct Range {
     std::size_t from = 0, to = 0;
   };
-  // The paths within `range` that are `path` itself or lie below it. All paths of `range` must lie
-  // below one directory above `path`.
+  // Finds the paths within `range` that are `path` itself or lie below it. All paths of `range`
+  // must lie below a directory that is also above `path`.
   Range below(std::string_view path, Range range) const {
     const auto begin = places_.begin() + static_cast<long>(range.from),
                end = places_.begin() + static_cast<long>(range.to);

@@ -57,8 +57,8 @@ void ClusterClient::release(ClusterRequest& request) {
 }
 
 ClusterRequest* ClusterClient::claim() {
-  // Takes the first free row. Each row keeps its buffer, so the number of buffers is the maximum
-  // number of simultaneous requests.
+  // Takes the first free row. Each row keeps its buffer, so there are only as many buffers as there
+  // were requests at the same time.
   for (ClusterRequest& request : requests_) {
     std::uint32_t free = ClusterRequest::free;
     if (request.state.compare_exchange_strong(free, ClusterRequest::taken,
@@ -79,8 +79,8 @@ void ClusterClient::write(ClusterRequest& request, ClusterRequest::Ask ask,
 }
 
 bool ClusterClient::queue(ClusterRequest& request) {
-  // seq_cst: either this function sees that the thread ends, or the thread sees the request
-  // (end_life).
+  // seq_cst: either this function sees that the client's thread ends, or the thread sees the
+  // request (see end_life).
   request.state.store(ClusterRequest::queued, std::memory_order_seq_cst);
   const auto now_is = static_cast<Life>(life_.load(std::memory_order_seq_cst));
   std::uint32_t queued = ClusterRequest::queued;
@@ -149,7 +149,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
     return;
   ClusterRequest* const request = claim();
   if (request == nullptr) return;
-  // Notes the row immediately, because a jump before this line loses the row.
+  // Notes the row immediately, because a jump before this line would lose the row.
   answer.note(*request);
   constexpr std::uint64_t k_longest_ns = 3600 * std::uint64_t{1'000'000'000};
   const std::uint64_t deadline = base::monotonic_ns() + std::min(at_most_ns, k_longest_ns);
@@ -174,7 +174,8 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
   answer.outcome_ = Outcome::late;
   if (answer.let_go() == nullptr) return;
   if (leave(*request)) return wake();
-  // The answer has arrived at the last moment. If it contains a lease, the lease must not be lost.
+  // The answer has arrived at the last moment. The asker gets it, because a lease in the answer
+  // must not be lost.
   answer.note(*request);
   answer.outcome_ = request->outcome;
 }
@@ -194,7 +195,7 @@ bool ClusterClient::claim_start() {
   if (!life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting),
                                      std::memory_order_acq_rel))
     return false;
-  // The flag may be left from a stop() that did not wait until the thread ended.
+  // The flag may still be set by a stop() that did not wait until the thread had ended.
   is_stopping_.store(false, std::memory_order_seq_cst);
   return true;
 }
@@ -204,7 +205,7 @@ void ClusterClient::fail_start(bool for_good) { end_life(for_good ? Life::over :
 void ClusterClient::run(OfferSource& source) {
   life_.store(static_cast<std::uint32_t>(Life::running), std::memory_order_release);
   {
-    // The destructor also runs if memory has run out.
+    // The destructor runs even after std::bad_alloc.
     struct Leave {
       OfferSource& source;
       ~Leave() { source.leave(); }

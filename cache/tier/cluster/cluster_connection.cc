@@ -45,7 +45,8 @@ void ClusterConnection::close() {
 
 bool ClusterConnection::is_alive() {
   if (!is_ready_ || pending_ != 0) return is_open();
-  // No answer is due, so any byte, an end, or an error means that the connection is unusable.
+  // No answer is due. So if there are bytes, the end of the stream, or an error, the connection is
+  // unusable.
   const long n = sys::recv(socket_.get(), complaint_, sizeof complaint_, MSG_PEEK | MSG_DONTWAIT);
   if (n == -EAGAIN) return true;
   close();
@@ -64,7 +65,7 @@ bool ClusterConnection::connected() {
     is_ready_ = true;
     return true;
   }
-  // The login must be the first command, in the old text protocol.
+  // The login must be the first command, and uses the old text protocol.
   send(k_login, MetaCommand::login(login_.size()));
   std::memcpy(out_ + out_end_, login_.data(), login_.size());
   std::memcpy(out_ + out_end_ + login_.size(), "\r\n", 2);
@@ -133,12 +134,12 @@ bool ClusterConnection::end_answer(Listener& listener, const MetaAnswer& answer)
     is_ready_ = answer.kind == Kind::stored;
     return is_ready_;
   }
-  // Errors, figures and "EN" carry no token.
+  // Errors, figures and "EN" have no token.
   const bool needs_token =
       answer.kind == Kind::value || answer.kind == Kind::done || answer.kind == Kind::refused;
   if (answer.has_token ? answer.token != token : needs_token) return false;
-  // A server may refuse the bytes of a value before it has received all of them. The server would
-  // then mistake the rest for a command, so the connection is closed.
+  // A server may refuse a value before it has received all its bytes. The server would take the
+  // remaining bytes for a command, so the connection is closed.
   const bool is_early = part_ != part_count_;
   const bool is_refusal =
       answer.kind == Kind::full || answer.kind == Kind::too_large || answer.kind == Kind::error;
@@ -154,7 +155,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
     complaint_bytes_ = std::min(line.size(), sizeof complaint_);
     std::copy_n(line.data(), complaint_bytes_, complaint_);
   }
-  // An error that does not answer a command also ends the connection.
+  // A line that answers no command, such as an error, ends the connection, too.
   if (pending_ == 0 || answer.kind == Kind::unknown) return false;
   if (answer.kind != Kind::value) return end_answer(listener, answer);
   if (!answer.has_token || answer.token != tokens_[first_]) return false;
@@ -164,7 +165,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
   return value_to_ != nullptr;
 }
 
-// Handles the bytes of a value that arrived after the line of the value.
+// Handles bytes of a value that were read into `in_`.
 bool ClusterConnection::take_value(Listener& listener) {
   const std::size_t n = std::min<std::uint64_t>(value_left_, in_end_ - in_begin_);
   base::copy_bytes(value_to_, in_ + in_begin_, n);
@@ -178,17 +179,19 @@ bool ClusterConnection::take_value(Listener& listener) {
 }
 
 bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
-  // Limits the reads, so that a server that never stops sending cannot hold the thread here.
+  // Limits the number of reads, so that a server that never stops sending cannot keep the thread
+  // here.
   constexpr int k_most_reads = 64;
   constexpr std::uint64_t k_most_at_once = 256 << 10;
   for (int i = 0; i < k_most_reads; ++i) {
     const bool is_straight = value_to_ != nullptr && in_begin_ == in_end_ && value_left_ > 2;
-    // The line end after a value is read into `in_`.
+    // The bytes of a value are read directly to their room, but the line end after them is read
+    // into `in_`.
     char* const to = is_straight ? reinterpret_cast<char*>(value_to_) : in_ + in_end_;
     const std::size_t room = is_straight ? value_left_ - 2 : sizeof in_ - in_end_;
     const long n = sys::recv(socket_.get(), to, room, MSG_DONTWAIT);
     if (n == -EAGAIN || n == -EINTR) {
-      // Requests a single wake-up for the rest of a value instead of a wake-up for each packet.
+      // Asks for one wake-up for the rest of the value, instead of one for each packet.
       if (value_to_ != nullptr) wait_for(std::min(value_left_, k_most_at_once));
       return true;
     }
@@ -215,8 +218,8 @@ bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
     std::copy(in_ + in_begin_, in_ + in_end_, in_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
-    // A valid line is never that long. The start of a line is also an error if no command awaits an
-    // answer.
+    // No valid line is as long as the buffer. If no command awaits an answer, even the start of a
+    // line is an error.
     if (in_end_ == sizeof in_ || (is_ready_ && pending_ == 0 && in_end_ != 0)) return false;
   }
   return true;

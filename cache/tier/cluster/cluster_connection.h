@@ -1,7 +1,7 @@
 // One socket to a server. Commands are sent in order, answers arrive in the same order, and no call
-// blocks. Invariants: any fault (an error, a wrong token, a line that is not understood, an
-// unexpected byte) closes the connection permanently. The rest of the stream could not be
-// attributed to commands. Each command has a different token, and a server cannot predict the first
+// blocks. Invariants: after any fault, the connection is closed, because it is unclear to which
+// commands further answers would belong. Faults are errors, wrong tokens, unknown lines, and
+// unexpected bytes. Each command has a different token, and a server cannot predict the first
 // token. Thread safety: one thread, with its own fd table.
 #pragma once
 
@@ -21,10 +21,11 @@ class ClusterConnection {
   using Tag = std::uint32_t;
   class Listener {
    public:
-    // Returns room for the bytes of a value and for two more bytes. Null: the value is too large.
+    // Returns room for a value of `bytes` bytes and for two more bytes. Null: the value is too
+    // large.
     virtual std::byte* room_for(Tag tag, std::uint64_t bytes) = 0;
-    // Called for each answer. Returns false if the connection must be closed. A `figure` precedes
-    // the answer to which it belongs.
+    // Called for each answer. Returns false if the connection must be closed. Each `figure` of an
+    // answer is reported before the answer's end.
     virtual bool answered(Tag tag, const MetaAnswer& answer) = 0;
 
    protected:
@@ -44,22 +45,22 @@ class ClusterConnection {
   bool has_room() const {
     return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_;
   }
-  // Whether an idle connection is still usable. Closes it if the server has closed it, or if
-  // unexpected bytes have arrived, which become the complaint.
+  // Whether an idle connection is still usable. Closes the connection if the server has closed it
+  // or has sent unexpected bytes. These bytes then become the complaint.
   bool is_alive();
 
-  // The token of the command that is sent next.
+  // The token for the next command.
   std::uint64_t next_token(Tag tag) const { return sent_ << 32 | tag; }
-  // Sends a command with the token of next_token(). Call it only while has_room() is true. The
-  // parts must not change until the answer has arrived. Only one command with parts may be in
-  // flight.
+  // Sends a command, which must contain the token of next_token(). Call it only while has_room() is
+  // true. The parts must not change until the answer has arrived. Only one command with parts may
+  // be in flight.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
   // Sends as many bytes as can be sent now. False: the connection is closed.
   bool push_out() { return !is_connected_ || write_out(); }
   // Sends and receives according to `polled`. False: the connection is closed.
   bool pump(const pollfd& polled, Listener& listener, std::uint64_t now_ns);
-  // The time at which the connection was opened, or at which the server's last bytes arrived.
+  // The time at which the server's last bytes arrived, or at which the connection was opened.
   std::uint64_t heard_ns() const { return heard_ns_; }
   std::uint64_t opened_ns() const { return opened_ns_; }
   std::size_t pending() const { return pending_; }
@@ -77,8 +78,8 @@ class ClusterConnection {
   bool take_line(Listener& listener, std::string_view line);
   bool has_output() const { return out_begin_ != out_end_ || part_ != part_count_; }
   bool end_answer(Listener& listener, const MetaAnswer& answer);
-  // Makes the socket count as readable only when this many bytes have arrived, or when it was
-  // closed.
+  // Makes the kernel report the socket as readable only when this many bytes have arrived, or when
+  // the socket was closed.
   void wait_for(std::uint64_t bytes);
 
   base::UniqueFd socket_;

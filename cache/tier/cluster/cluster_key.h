@@ -1,6 +1,6 @@
-// The key of a file, of a block of a file, or of a listing in the cluster. The key consists of
-// "cs2:", the namespace, and 32 hex digits. The digits are a hash of the origin's id and of the
-// path below the prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
+// The key under which the cluster stores a file, a block of a file, or a listing. The key consists
+// of "cs2:", the namespace, and 32 hex digits: a hash of the origin's id and of the path below the
+// prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace cube::cache {
 class ClusterKey {
  public:
   ClusterKey() = default;
-  // Distinguishes the listing of a directory from a file that later has the same path.
+  // Distinguishes the listing of a directory from a file that has the same path later.
   enum class Of : std::uint8_t { file, listing };
   // `space` is CUBESHIM_CLUSTER_NAME. `origin` is hash_of_origin of the id of the prefix. `path` is
   // the path below the prefix without a leading slash, or the BlockName of a block

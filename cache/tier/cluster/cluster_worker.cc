@@ -17,13 +17,14 @@ constexpr std::uint64_t k_second = 1'000'000'000;
 constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_second,
                         k_answer_patience_ns = 2 * k_second, k_token_pause_ns = 5'000'000,
                         k_idle_ns = 250'000'000;
-// While the thread waits for a socket, it does not notice a wake-up. So it waits only briefly if a
-// new request may arrive.
+// While the thread waits for a socket, it does not notice wake-ups. So if a new request may arrive,
+// the thread waits only briefly.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
-// The limit of late answers (a quarter of 64) if opens wait for less than the whole deadline.
+// If opens wait for less than the whole deadline, the server rests only after this many late
+// answers (a quarter of 64).
 constexpr std::uint64_t k_most_late_of_short = 16;
-// A larger buffer is freed after its value, and is not kept for smaller values.
+// A buffer larger than this is freed after its request, and is not kept for smaller values.
 constexpr std::size_t k_large_buffer = 2 << 20;
 
 }  // namespace
@@ -56,8 +57,8 @@ void ClusterClient::Worker::run() {
   look_up_names(now_ns_);
   while (!client_.is_stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = client_.wakeup_.count();
-    // Sets the mark before the thread looks for work, because a wake-up may arrive between the look
-    // and the sleep.
+    // Must precede the search for work, because a wake-up may arrive between the search and the
+    // sleep.
     client_.wakeup_.set_dozes(source_.is_leader() && doze_ns_ > k_least_doze_ns);
     now_ns_ = base::monotonic_ns();
     const std::uint64_t began = now_ns_;
@@ -67,16 +68,16 @@ void ClusterClient::Worker::run() {
     ask_figures(began);
     tell_rows(began);
     const bool has_waited = wait(began);
-    // `began` is the time before the wait, because an answer that waited in a socket while this
-    // thread had no processor is not late.
+    // Uses the time before the wait: an answer is not late if it was in the socket while this
+    // thread had no processor.
     look_at_deadlines(began);
     look_at_lanes(began);
     if (!has_waited) sleep(seen);
   }
 }
 
-// Other processes of the node may publish records without waking this process, which must offer
-// them if it leads. So a leader checks often while there are new records.
+// Other processes of the node may publish records without a wake-up of the leader, which must offer
+// them. So while there are new records, a leader sleeps only briefly.
 void ClusterClient::Worker::sleep(std::uint32_t seen) {
   std::uint64_t pause = k_idle_ns;
   if (step_ == Step::waiting || step_ == Step::paying) {
@@ -91,7 +92,7 @@ void ClusterClient::Worker::sleep(std::uint32_t seen) {
   if (client_.wakeup_.sleep(seen, pause)) doze_ns_ = k_least_doze_ns;
 }
 
-// Opens the connection if it is closed. Returns true if commands may be sent.
+// Opens the connection if it is closed. Returns whether commands may be sent.
 bool ClusterClient::Worker::prepare(Lane& lane, std::uint64_t now) {
   Server& server = *servers_[lane.server];
   if (!server.has_address) return false;
@@ -133,8 +134,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
       ++awaited;
       awaited_until_ns_ = std::min(awaited_until_ns_, request.deadline_ns);
     }
-    // A jump has left the request. If the asker still waited, its deadline would have revealed a
-    // server that hangs.
+    // The asker has left the request by a jump, before its deadline. So the request says nothing
+    // about the server.
     if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns)
       finish(request, Outcome::skipped);
     if (state_now != ClusterRequest::queued) continue;
@@ -153,7 +154,7 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
-  // give_up_trial() does nothing if an answer or a rest has already ended the trial. During the
+  // If an answer or a rest has already ended the trial, give_up_trial() does nothing. During a
   // trial, only this request was admitted.
   if (std::exchange(request.is_admitted, false)) state(request.server).breaker.give_up_trial();
   ClusterClient::finish(request, outcome);
@@ -170,7 +171,7 @@ void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, b
 
 void ClusterClient::Worker::rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns) {
   state(server).breaker.rest(now, at_least_ns);
-  // Looks up the name again, because the server may have another address by now.
+  // Looks up the server's name again, because its address may have changed.
   if (!servers_[server]->is_asked_for) servers_[server]->next_look_ns = now;
   client_.options_.stats->count(Counter::cluster_trips);
   servers_[server]->demand.connection.close();
@@ -196,10 +197,11 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
   lane.connection.close();
   if (lane.is_fill) {
-    // The request for figures may have caused the error. Records are more important than figures.
+    // The request for figures may have caused the error. Makes no such request for a while, because
+    // records are more important.
     servers_[lane.server]->next_figures_ns = now + k_no_figures_ns;
     if (is_offer_sent() && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
-    // The answer that ended the connection may already have caused a longer pause.
+    // Keeps a longer pause that the last answer may have caused.
     std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
     const std::uint64_t before = until.load(std::memory_order_relaxed);
     until.store(std::max(before, now + (are_too_many ? k_too_many_ns : k_second)),
@@ -209,9 +211,9 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
 }
 
-// The number of late answers after which the server rests. This number is higher if the origin is
-// fast, because an open then waits for less than the whole deadline and may give up too early. On a
-// busy machine some answers take 2 ms, and a rest of a second costs far more.
+// The number of late answers after which the server rests. The number is higher if the origin is
+// fast, because opens then wait for less than the whole deadline. On a busy machine some answers
+// take 2 ms, and a rest of a second would cost far more than these.
 int ClusterClient::Worker::most_late(const ClusterRequest& request) const {
   const std::uint64_t waited = std::max<std::uint64_t>(
       request.deadline_ns - std::min(request.deadline_ns, request.sent_ns), 1);
@@ -230,15 +232,16 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     const ClusterConnection& connection = servers_[server]->demand.connection;
     const std::uint64_t sent = request.sent_ns;
     // A server that answers a trial within the whole deadline is healthy, even if the asker has
-    // given up before and used the origin.
+    // given up earlier.
     if (sent != 0 && state(server).breaker.is_trial() && now - sent < client_.options_.deadline_ns)
       continue;
-    // A server whose connect takes no longer than the deadline is also healthy.
+    // A server is also healthy if its connect takes no longer than the deadline.
     const bool is_connecting = connection.is_open() && !connection.is_ready();
     if (sent == 0 && is_connecting && now < connection.opened_ns() + client_.options_.deadline_ns)
       continue;
     const bool is_first_look = !std::exchange(request.was_late, true);
-    // A server that has sent no byte for this time hangs. So does a connect that takes this long.
+    // A server hangs if it has sent no byte for the whole deadline, or if its connect takes as
+    // long.
     const bool is_silent =
         sent == 0 ? is_first_look && !connection.is_ready()
                   : connection.heard_ns() < sent && now - sent >= client_.options_.deadline_ns;
@@ -254,15 +257,15 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
   }
 }
 
-// Checks connects and background commands for hanging servers, because they have no request with a
-// deadline.
+// Detects servers that hang in a connect or a background command, which no request with a deadline
+// reveals.
 void ClusterClient::Worker::look_at_lanes(std::uint64_t now) {
   for (auto& server : servers_) {
     const ClusterConnection &demand = server->demand.connection, &fill = server->fill.connection;
     if (demand.is_open() && !demand.is_ready() && now >= demand.opened_ns() + k_answer_patience_ns)
       lane_broke(server->demand, now);
-    // An answer may have arrived after `now`, and the connection may then have sent another
-    // command.
+    // `filled_ns` may be later than `now`, because another command may have been sent after an
+    // answer.
     if (fill.is_busy() &&
         now >= std::max(fill.opened_ns(), server->filled_ns) + k_offer_patience_ns)
       lane_broke(server->fill, now);
@@ -300,7 +303,8 @@ bool ClusterClient::Worker::Lane::answered(Tag tag, const MetaAnswer& answer) {
 }
 
 bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAnswer& answer) {
-  // Returning false closes the connection, and the server rests, which also ends the request.
+  // If this returns false, the connection is closed, and the server rests, which ends the request,
+  // too.
   const bool is_get = request.ask == ClusterRequest::Ask::get;
   const bool is_refusal = answer.kind == Kind::full || answer.kind == Kind::too_large;
   const bool is_fit = is_get ? answer.kind == Kind::value || answer.kind == Kind::none || is_refusal
@@ -331,7 +335,7 @@ bool ClusterClient::Worker::give_back_lease(ClusterRequest& request, std::uint64
   return true;
 }
 
-// Waits briefly until a socket is ready. Returns false if there is nothing to wait for.
+// Waits briefly for a socket to become ready. Returns false if there is no socket to wait for.
 bool ClusterClient::Worker::wait(std::uint64_t now) {
   polled_.clear();
   lanes_.clear();

@@ -1,5 +1,5 @@
-// The part of ClusterClient::Worker that offers records and asks for the figures of the servers.
-// The worker does this only while no program waits.
+// ClusterClient::Worker: offers records, and asks the servers for their figures. Does both only
+// while no program waits.
 #include "cache/tier/cluster/cluster_worker.h"
 #include "cache/tier/cluster/home_server.h"
 #include "cache/tier/cluster/limits/token_bucket.h"
@@ -48,8 +48,8 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (client_.options_.fill_per_second == 0) return;
   if (is_offer_sent() || has_demand_) return;
   if (step_ == Step::none) {
-    // Other nodes wait for leased records, so these are offered immediately. All other records
-    // yield to the threads of the program.
+    // Records with a lease are offered immediately, because other nodes may wait for them. All
+    // other records are offered only if a processor is idle.
     if (!source_.next(offer_, now, /*only_leased=*/!gate_.is_open(now))) return;
     if (source_.is_leader()) gate_.shut(now);
     step_ = Step::waiting;
@@ -65,9 +65,9 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
-  // A new leader also walks the records that the previous leader has offered, and several nodes may
-  // read the same files. The bytes of such records need not be sent again, so the server is asked
-  // first. If the server had none of the last records, the question would be a wasted round trip.
+  // First asks whether the server already has the record: the previous leader may have offered it,
+  // or another node may have read the same file. Asks only if the servers already had some of the
+  // last records; otherwise the question would waste a round trip.
   if (step_ == Step::waiting && offer_cas_ == 0 && were_there_ != 0) return look_for_offer();
   step_ = Step::paying;
   if (!TokenBucket::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(),
@@ -81,8 +81,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
   ServerState& of = state(server);
   base::Stats& stats = *client_.options_.stats;
   const bool is_look = step_ == Step::looking;
-  // After the server was asked, the record may have been added or removed, together with a lease or
-  // with the server. The offer is then sent a second time, but never a third time.
+  // Between the question and the command, another client may have added or removed the item. The
+  // offer is then sent a second time, but never a third time.
   const bool may_send_again = sendings_ < 2;
   auto end = OfferEnd::accepted;
   switch (answer.kind) {
@@ -93,8 +93,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
         of.is_full = false;
         break;
       }
-      // A lease without bytes is not a record, so it is replaced. The holder of the lease may be
-      // dead or too slow.
+      // An item without bytes is only a lease. Replaces the item, because the holder of the lease
+      // may be dead or too slow.
       if (!answer.has_size || answer.size != 0 || !answer.has_cas) break;
       offer_cas_ = answer.cas;
       if (may_send_again) step_ = Step::paying;
@@ -102,7 +102,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
       break;
     case Kind::refused:
       if (!has_looked_) note_there(true);
-      // Another client was faster. If the command was an "add", that client may have only a lease.
+      // Another client was faster. If the refused command was an "add", the item may be only a
+      // lease.
       if (!is_look && offer_cas_ == 0 && may_send_again) {
         look_for_offer();
         return true;

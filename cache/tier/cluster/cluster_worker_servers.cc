@@ -1,5 +1,5 @@
-// The part of ClusterClient::Worker that handles the servers' addresses, and the rows that describe
-// the servers in the report.
+// ClusterClient::Worker: looks up the addresses of the servers, and writes the rows that describe
+// the servers in reports.
 #include "cache/base/log.h"
 #include "cache/tier/cluster/cluster_worker.h"
 
@@ -10,7 +10,7 @@ constexpr std::uint64_t k_first_pause_of_names_ns = 1'000'000'000, k_between_row
 
 }  // namespace
 
-// No request waits for a lookup: a server without an address is left out until the lookup ends.
+// Requests do not wait for a lookup: until it ends, a server without an address is left out.
 void ClusterClient::Worker::look_up_names(std::uint64_t now) {
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     Server& server = *servers_[i];
@@ -32,8 +32,7 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
     if (server.is_told && !server.has_address)
       base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
     const ServerAddress former = std::exchange(server.address, server.query.address());
-    // Closes the connection to the old address. Other nodes no longer ask the server at that
-    // address.
+    // Closes the connection to the old address, because other nodes no longer use it.
     if (server.has_address && former != server.address && server.fill.connection.is_open())
       lane_broke(server.fill, now);
     server.has_address = true;
@@ -47,14 +46,14 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
   server.next_look_ns =
       now + (k_first_pause_of_names_ns << std::min(server.failures++, k_most_name_pauses));
   state(index).is_left_out.store(!server.has_address, std::memory_order_relaxed);
-  // The old address remains in use until the server has a new address.
+  // A lookup has failed. The old address, if there is one, remains in use.
   if (server.has_address || std::exchange(server.is_told, true)) return;
   base::log(base::LogLevel::warn,
             "CUBESHIM_CLUSTER: {} is left out as long as its name has no address: {}", name,
             server.query.why());
 }
 
-// Writes the leader's figures of the servers for `cubeshim top`.
+// Writes the figures of the servers for `cubeshim top`. Only the leader does so.
 void ClusterClient::Worker::tell_rows(std::uint64_t now) {
   if (!source_.is_leader() || now < next_tell_ns_) return;
   next_tell_ns_ = now + k_between_rows_ns;

@@ -1,7 +1,7 @@
-// A second thread. The client's thread gives it one piece of work at a time, and never waits for
-// it. Life: start() creates the thread. end() tells the thread to end, without waiting. The side
-// that ends last deletes the desk. Thread safety: only the client's thread calls the functions,
-// except begin() and work(), which the helper thread calls.
+// A helper thread and its state, the desk. The client's thread gives the helper one piece of work
+// at a time, and never waits for it. start() creates the helper. end() tells it to end, without
+// waiting. The thread that uses the desk last deletes it. Thread safety: the helper calls begin()
+// and work(). Only the client's thread calls the other functions.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace cube::cache {
 
 class HelperDesk {
  public:
-  // Wakes the client when the work is done.
+  // `client` is woken when a piece of work is done.
   explicit HelperDesk(Wakeup& client) : client_(client) {}
   HelperDesk(const HelperDesk&) = delete;
   HelperDesk& operator=(const HelperDesk&) = delete;
@@ -22,10 +22,10 @@ class HelperDesk {
   [[nodiscard]] bool start();
   bool is_idle() const { return state_.load(std::memory_order_acquire) == idle; }
   bool is_asked() const { return state_.load(std::memory_order_acquire) == asked; }
-  // Whether there is a result. The result belongs to the caller until the next ask().
+  // Whether there is a result. Until the next ask(), only the client's thread uses the result.
   bool is_done() const { return state_.load(std::memory_order_acquire) == done; }
   void take() { state_.store(idle, std::memory_order_relaxed); }
-  // Asks for work. May be called only while the desk is idle.
+  // Gives the helper work. Call it only while the desk is idle.
   void ask();
   void end();
 
@@ -45,8 +45,8 @@ class HelperDesk {
   Wakeup& client_;
 };
 
-// A function that starts a thread with all signals blocked. Code that can start such threads sets
-// it. The function returns false if no thread can be started.
+// A function that starts a thread with all signals blocked, or returns false if it cannot. Code
+// that can start such threads sets this pointer.
 using StartHelperThread = bool (*)(void (*body)(void*), void* argument);
 extern constinit std::atomic<StartHelperThread> g_start_helper_thread;
 

@@ -11,12 +11,13 @@
 namespace cube::cache {
 namespace {
 
-// Before a program ends or executes another program, the kernel lets each of its threads run. With
-// a niceness of 19 this usually took 90 to 260 ms on a busy node, and up to 2.6 s; with 15 it took
-// 40 ms. With 10, the gate sometimes opens although no processor is idle.
+// The niceness of the helper thread. When a program ends or calls exec, each of its threads must
+// run once more. On a busy node, this took 90 to 260 ms with a niceness of 19, and sometimes 2.6 s;
+// with 15, it took 40 ms. With 10, the gate sometimes opens although no processor is idle.
 constexpr int k_niceness = 15;
 constexpr std::uint64_t k_longest_ns = 20'000'000, k_between_gates_ns = 1'000'000'000;
-// On an idle machine the answer takes at most k_prompt_ns.
+// If the answer takes longer than k_prompt_ns, the gate stays shut for k_pauses_of_wait times the
+// excess.
 constexpr std::uint64_t k_prompt_ns = 100'000, k_pauses_of_wait = 64;
 
 }  // namespace
@@ -24,13 +25,12 @@ constexpr std::uint64_t k_prompt_ns = 100'000, k_pauses_of_wait = 64;
 class IdleGate::Desk final : public HelperDesk {
  public:
   using HelperDesk::HelperDesk;
-  std::uint64_t asked_ns = 0, answered_ns = 0;  // owned by the client's thread, except while the
-                                                // desk works
+  std::uint64_t asked_ns = 0, answered_ns = 0;  // used by the client's thread, except while the
+                                                // helper works
 
  private:
   void begin() override {
-    // The raw call returns 20 minus the niceness. The program itself may already have a higher
-    // niceness.
+    // The raw call returns 20 minus the niceness. If the program has a higher niceness, keeps it.
     const long now = base::sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
     if (!base::sys::failed(now) && 20 - now < k_niceness)
       base::sys::raw(SYS_setpriority, PRIO_PROCESS, 0, k_niceness);
@@ -49,7 +49,7 @@ void IdleGate::shut(std::uint64_t now_ns) {
     if (desk->start()) desk_ = desk;
   }
   if (desk_ == nullptr) return;
-  // If an earlier question is still pending, its answer suffices.
+  // If an earlier question is not answered yet, its answer is used.
   if (desk_->is_idle()) {
     desk_->asked_ns = now_ns;
     desk_->ask();

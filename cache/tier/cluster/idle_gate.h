@@ -1,7 +1,7 @@
-// Tells whether a processor is idle: a thread of low priority answers as soon as it gets a
-// processor. So work that can wait takes no processor time from the program. The gate opens anyway
-// after a while, or if no such thread can be started. Thread safety: only the client's thread uses
-// it.
+// A gate that opens when a processor is idle, so that work that can wait takes no processor time
+// from the program. A helper thread of low priority answers as soon as it gets a processor. The
+// gate also opens if the thread has not answered for a while, or cannot be started. Thread safety:
+// only the client's thread uses it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ class IdleGate {
   IdleGate(const IdleGate&) = delete;
   IdleGate& operator=(const IdleGate&) = delete;
 
-  // Asks again. The gate is shut until the answer arrives. The answer wakes the client's thread.
+  // Shuts the gate, and asks the helper thread. The helper's answer opens the gate, and wakes the
+  // client's thread.
   void shut(std::uint64_t now_ns);
   bool is_open(std::uint64_t now_ns);
   // The latest time at which the gate opens.

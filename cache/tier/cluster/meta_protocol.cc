@@ -43,7 +43,7 @@ bool take_flags(std::string_view line, MetaAnswer& answer) {
 }
 
 Kind kind_of_server_error(std::string_view text) {
-  // memcached uses the first text for small items, and the second for items in pieces.
+  // memcached has two spellings: one for small items, and one for items in pieces.
   if (text.starts_with("out of memory") || text.starts_with("Out of memory")) return Kind::full;
   return text.starts_with("object too large") ? Kind::too_large : Kind::error;
 }

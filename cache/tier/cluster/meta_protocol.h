@@ -1,7 +1,7 @@
-// The text of memcached's meta protocol. It builds commands from values, and parses lines of
-// answers into values. It does no I/O. Invariants: a command is one line, including its line end.
-// An answer that is not understood is always `unknown`. Thread safety: pure functions and plain
-// values; async-signal-safe; nothing is allocated.
+// The text of memcached's meta protocol: builds the lines of commands, and parses the lines of
+// answers. Does no I/O. Invariants: a command is one line, including its line end. An answer that
+// is not understood is always `unknown`. Thread safety: pure functions and plain values;
+// async-signal-safe; nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct MetaAnswer {
     unknown
   };
   Kind kind = Kind::unknown;
-  bool is_won = false;    // W: the asker has won the lease
+  bool is_won = false;    // W: this client has got the lease
   bool is_taken = false;  // Z: another client has the lease
   bool has_cas = false, has_token = false, has_size = false;
   std::uint64_t size = 0;  // bytes of the value
@@ -34,27 +34,27 @@ struct MetaAnswer {
   std::string_view name, text;  // a figure's name and text, which point into the line
 };
 
-// `line` excludes its line end.
+// Parses a line, given without its line end.
 MetaAnswer parse_meta_answer(std::string_view line);
 // Returns the size of the first line in bytes, including its "\r\n". 0: the line is not complete
 // yet.
 std::size_t meta_line_bytes(std::string_view bytes);
 
-// The line of a command. The answer repeats the token.
+// The line of a command. The answer contains the token of the command.
 class MetaCommand {
  public:
   // The longest key in bytes. A key contains no blanks or control characters.
   static constexpr std::size_t k_longest_key = 250;
 
-  // Asks for a value. If `lease_seconds` is 0, does not ask for a lease.
+  // Asks for a value. If `lease_seconds` is not 0, asks for a lease, too.
   static MetaCommand get(std::string_view key, std::uint64_t token, unsigned lease_seconds);
   // Asks for the version and size of an item, without its bytes.
   static MetaCommand look(std::string_view key, std::uint64_t token);
-  // Like look, but asks for a lease. The client that gets the lease sees a size of zero, and must
+  // Like look, but asks for a lease, too. The client that gets the lease sees a size of 0, and must
   // store the bytes.
   static MetaCommand lease(std::string_view key, std::uint64_t token, unsigned seconds);
-  // The bytes and "\r\n" must follow the command. add stores only if there is no item. replace
-  // stores only if the item has this version.
+  // The bytes and "\r\n" must follow the command. `add` stores them only if there is no item.
+  // `replace` stores them only if the item has this version.
   static MetaCommand add(std::string_view key, std::uint64_t token, std::uint64_t size);
   static MetaCommand replace(std::string_view key, std::uint64_t token, std::uint64_t size,
                              std::uint64_t cas);

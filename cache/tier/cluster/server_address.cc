@@ -13,7 +13,7 @@
 namespace cube::cache {
 namespace {
 
-// Parses an address without a port.
+// Parses a literal address, which has no port.
 bool parse_literal(std::string_view host, ServerAddress& address) {
   char text[INET6_ADDRSTRLEN + 1] = {};
   if (host.size() >= sizeof text) return false;

@@ -1,6 +1,6 @@
-// The address of a server: a literal address, a name that /etc/hosts has, or the path of a Unix
-// socket. DnsQuery (dns_query.h) looks up other names. Thread safety: pure, except for reading a
-// file. Makes no libc call that the library interposes.
+// The address of a server. The text can be a literal address, a name in /etc/hosts, or the path of
+// a Unix socket. DnsQuery (dns_query.h) looks up other names. Thread safety: pure, except for
+// reading a file. Makes no libc call that the library interposes.
 #pragma once
 
 #include <netinet/in.h>
@@ -29,13 +29,13 @@ struct ServerAddress {
   }
 };
 
-// Removes the first field from a line of /etc/hosts or /etc/resolv.conf, and returns it. Returns an
-// empty field if no field is left.
+// Removes the first field from a line of /etc/hosts or /etc/resolv.conf, and returns the field. If
+// no field is left, returns an empty text.
 std::string_view take_field(std::string_view& line);
-// Parses "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". `hosts`: the text of a file such as
+// Parses "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". `hosts`: a text in the format of
 // /etc/hosts. ENOENT: HOST is a name that `hosts` does not contain.
 base::Result<ServerAddress> parse_server_address(std::string_view text, std::string_view hosts);
-// Like parse_server_address, but with /etc/hosts of this machine.
+// Like parse_server_address, but uses /etc/hosts of this machine.
 base::Result<ServerAddress> find_server_address(std::string_view text);
 
 }  // namespace cube::cache

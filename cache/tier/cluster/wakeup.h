@@ -15,7 +15,7 @@ class Wakeup {
     count_.fetch_add(1, std::memory_order_seq_cst);
     if (sleeps_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&count_);
   }
-  // Wakes the thread only if it dozes, that is, if it checks for new work at a reduced rate.
+  // Wakes the thread only if it dozes: it then checks for new work only now and then.
   void note_news() {
     if (dozes_.load(std::memory_order_relaxed)) wake();
   }
@@ -34,8 +34,8 @@ class Wakeup {
   }
 
  private:
-  // seq_cst, like sleeps_: either the thread sees the new count, or the waking thread sees that it
-  // sleeps.
+  // seq_cst, like sleeps_: either the sleeping thread sees the new count, or the waking thread sees
+  // sleeps_.
   std::atomic<std::uint32_t> count_{0};  // futex
   std::atomic<std::uint32_t> sleeps_{0};
   std::atomic<bool> dozes_{false};

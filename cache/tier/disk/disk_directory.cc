@@ -43,7 +43,8 @@ bool try_lock(int fd, int operation) {
   return !sys::failed(sys::raw(SYS_flock, fd, operation | LOCK_NB));
 }
 
-// Does not use fmt, which takes 2 KB of stack, because a signal handler may open these paths.
+// Does not use fmt, which needs 2 KB of stack, because a signal handler with a small stack may call
+// this.
 DiskDirectory::Path DiskDirectory::path_below(std::string_view name) const {
   Path path;
   const std::size_t head = std::min(path_.size(), k_longest),
@@ -72,7 +73,7 @@ DiskDirectory::Path DiskDirectory::path_of_segment(std::uint32_t number) const {
 base::Result<base::UniqueFd> DiskDirectory::open_segment(std::uint32_t number, int flags) const {
   auto fd = base::open_fd(path_of_segment(number).text, flags | k_open_below, 0600);
   struct ::stat st {};
-  // Checks the owner of the file, because the owner of a directory above this one could replace the
+  // Checks the owner of the file, because another user who owns a directory above could replace the
   // file.
   if (fd &&
       (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode) || st.st_uid != owner_))
@@ -127,7 +128,7 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
       return sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(path.c_str()), 0700);
     };
     long made = make(directory.path_);
-    // ENOENT means that more than one directory is missing, so the path is probably mistyped.
+    // Creates at most one missing parent. If more are missing, the path is probably mistyped.
     if (made == -ENOENT) {
       make(parent);
       made = make(directory.path_);
@@ -165,7 +166,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       return base::fail(EPROTO);
     }
     if (wanted.size() > base::file_size_limit()) return fail_with(EFBIG);
-    // Another process that does this at the same time writes the same text.
+    // If another process does the same at the same time, it writes the same text.
     const Path temporary = path_of(fmt::format("version.{}", sys::getpid()).c_str());
     auto made = base::open_fd(temporary.text, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     if (!made) return fail_with(made.error().value);
@@ -174,8 +175,8 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       sys::unlink(temporary.text);
       return fail_with(sys::failed(n) ? static_cast<int>(-n) : ENOSPC);
     }
-    // Uses linkat, which does not replace a file that another process has just created. Processes
-    // may already hold the lock of that file.
+    // Uses linkat, because it does not replace a file that another process has just created. The
+    // lock of such a file may already be held.
     const long linked =
         sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
     sys::unlink(temporary.text);
@@ -201,7 +202,7 @@ base::Result<DirectoryLock> DiskDirectory::lock(long at_most_ms) const {
   const std::uint64_t deadline =
       base::monotonic_ns() + static_cast<std::uint64_t>(at_most_ms) * 1'000'000;
   while (!try_lock(fd->get(), LOCK_EX)) {
-    // flock has no timeout, so this polls: a stopped holder (SIGSTOP) must not hold up the others.
+    // Polls, because flock has no timeout, and the holder of the lock may be stopped (SIGSTOP).
     if (base::monotonic_ns() >= deadline) return base::fail(EBUSY);
     const timespec pause{0, 1'000'000};
     sys::raw(SYS_nanosleep, sys::arg(&pause), 0);

@@ -1,9 +1,9 @@
-// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME. This class creates or refuses
-// the directory, and provides its paths, its lock and its free space. Invariants: the directory
+// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME. The class creates or checks the
+// directory, and provides paths in it, its lock, and its free space. Invariants: the directory
 // belongs to this user, and no other user may write to it. The file `version` in the directory
-// names exactly this format. All paths lie below it, and symbolic links at their ends are not
-// followed. Thread safety: immutable after open(). No fd stays open, because the host program could
-// close it. A call by path returns ENOENT if the directory was removed.
+// names exactly this format. All paths lie below the directory, and symbolic links at their ends
+// are not followed. No fd stays open, because the host program could close it; if the directory was
+// removed, calls return ENOENT. Thread safety: immutable after open().
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,8 @@
 namespace cube::cache {
 
 // The lock of a directory. The kernel releases the lock when its holder dies. The destructor
-// unlocks explicitly, because a child that was forked since then shares the file description.
+// unlocks explicitly: closing the fd would not suffice if a child was forked since the lock was
+// taken, because the child shares the open file.
 class DirectoryLock {
  public:
   explicit DirectoryLock(base::UniqueFd fd) : fd_(std::move(fd)) {}
@@ -30,23 +31,23 @@ class DirectoryLock {
   base::UniqueFd fd_;
 };
 
-// The flags of every open below such a directory. O_NONBLOCK, because an open must not wait for a
-// special file that another program has put there.
+// The flags of every open below a DiskDirectory. With O_NONBLOCK, an open does not wait for a
+// special file that another program may have put there.
 inline constexpr int k_open_below = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 class DiskDirectory {
  public:
   // The longest time for which a thread of the program waits for the lock.
   static constexpr long k_wait_for_lock_ms = 2000;
-  // Opens or creates the directory. On failure, `why` is one line for the user.
+  // Opens or creates the directory. On failure, `why` explains the failure to the user in one line.
   static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name,
                                           bool is_read_only, std::string& why);
   // Opens an existing directory of any version. ENOENT: it does not exist.
   static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name,
                                           std::string& why);
 
-  // This limit is low, because a path lies on the stacks of small threads and of signal handlers of
-  // the program.
+  // The longest path. This limit is low, because paths lie on the stacks of small threads and of
+  // the program's signal handlers.
   static constexpr std::size_t k_longest = 1000;
   struct Path {
     char text[k_longest + 64];
@@ -57,7 +58,7 @@ class DiskDirectory {
   // EPERM: the file does not belong to the owner of this directory.
   base::Result<base::UniqueFd> open_segment(std::uint32_t number, int flags) const;
 
-  // Takes the lock, which excludes other processes. EBUSY: the lock was not free within
+  // Takes the lock, which excludes other processes. EBUSY: the lock did not become free within
   // `at_most_ms`.
   base::Result<DirectoryLock> lock(long at_most_ms) const;
   // Returns the numbers of all segment files in ascending order.
@@ -68,8 +69,8 @@ class DiskDirectory {
   };
   base::Result<DiskRoom> room() const;
   const std::string& path() const { return path_; }
-  // Checks that the directory has this library's version. If the directory has no version and
-  // `is_read_only` is false, it gets this version.
+  // Checks that the directory has the version of this library. If the directory has no version and
+  // `is_read_only` is false, writes the version.
   base::Result<void> check_version(bool is_read_only, std::string& why) const;
 
  private:
@@ -80,7 +81,7 @@ class DiskDirectory {
   uid_t owner_ = 0;
 };
 
-// Calls flock without waiting. Returns false if another process holds the lock.
+// Calls flock without waiting. Returns false if the lock is held elsewhere.
 bool try_lock(int fd, int operation);
 
 }  // namespace cube::cache

@@ -23,13 +23,13 @@ constexpr int k_madv_populate_write = 23;
 constexpr std::uint32_t k_most_rows = 1 << 18;
 constexpr std::uint64_t k_most_buckets = 1ULL << 31;
 constexpr std::uint32_t k_number_mask = 0x3ffff, k_offset_mask = 0x3fffff, k_class_mask = 0x7f;
-// Changes whenever the format of the slots changes.
+// Must be changed whenever the format of the slots changes.
 constexpr std::uint32_t k_index_version = 2;
-// Set if the kernel does not have MADV_POPULATE_WRITE (Linux before 5.14). can_write() then only
-// tests whether the page can be read.
+// Set if the kernel has no MADV_POPULATE_WRITE (Linux before 5.14). can_write() then tests only
+// whether the page can be read.
 constinit std::atomic<bool> g_cannot_ask{false};
 
-// The size classes. There are eight for each power of two from 1 KiB to 16 MiB, so that a read is
+// The size classes. From 1 KiB to 16 MiB, there are eight for each power of two, so that a read is
 // at most an eighth too long. From 16 MiB to 256 MiB, there are four for each power of two.
 constexpr std::uint32_t k_fine_octaves = 14, k_fine = 8, k_coarse = 4;
 constexpr std::uint32_t k_first_coarse = k_fine_octaves * k_fine;
@@ -50,8 +50,7 @@ constexpr std::uint32_t class_of(std::uint64_t bytes) {
   const auto octave = static_cast<std::uint32_t>(std::bit_width(last >> 10)) - 1;
   const std::uint64_t begin = std::bit_floor(last);
   const bool is_fine = octave < k_fine_octaves;
-  // The maximum with 1 changes nothing, but clang's analyzer cannot infer that the width is never
-  // 0.
+  // The width is at least 1 even without std::max, but clang's analyzer cannot infer this.
   const std::uint64_t width = std::max<std::uint64_t>(begin / (is_fine ? k_fine : k_coarse), 1);
   const auto step = static_cast<std::uint32_t>((last - begin) / width);
   return std::min(is_fine ? octave * k_fine + step
@@ -75,8 +74,8 @@ DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t r
   std::uint64_t at =
       base::round_up(k_page + std::uint64_t{row_count} * sizeof(DiskSegmentRow), k_page);
   for (std::uint32_t t = 0; t < k_tables; ++t) {
-    // The second table is small: it is for the few entries whose two buckets fill up long before
-    // all buckets are full.
+    // The second table is small. Its room is for the few entries whose two buckets are full long
+    // before the first table is full.
     const std::uint64_t buckets[] = {first_buckets, first_buckets / 8 + 1, 2 * first_buckets,
                                      5 * first_buckets};
     g.bucket_count[t] = buckets[t];
@@ -88,7 +87,7 @@ DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t r
 }
 
 DiskGeometry DiskGeometry::of(std::uint64_t files, std::uint64_t segments) {
-  // Each file has two slots. Only two thirds of all slots are used, because otherwise some bucket
+  // Each file needs two slots. The table has half as many again, because otherwise some buckets
   // would be full too early.
   const std::uint64_t slots = std::max<std::uint64_t>(files * 3, 4096);
   const std::uint64_t buckets =
@@ -106,7 +105,8 @@ std::uint64_t DiskIndex::current_boot() {
 base::Result<DiskIndex> DiskIndex::map(int fd, const DiskGeometry& geometry) {
   auto mapping = base::Mapping::shared(fd, 0, geometry.file_bytes, PROT_READ | PROT_WRITE);
   if (!mapping) return base::fail(mapping.error().value);
-  // Disables readahead, because adjacent buckets are unrelated. Excludes the index from core dumps.
+  // Disables readahead, because adjacent buckets are unrelated, and keeps the index out of core
+  // dumps.
   sys::madvise(mapping->data(), mapping->size(), MADV_RANDOM);
   sys::madvise(mapping->data(), mapping->size(), MADV_DONTDUMP);
   DiskIndex index;
@@ -150,7 +150,7 @@ base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& 
   if (const long e = sys::ftruncate(fd->get(), static_cast<std::int64_t>(geometry.file_bytes));
       sys::failed(e))
     return base::fail(static_cast<int>(-e));
-  // Reserves room, because otherwise a store into a page could raise SIGBUS.
+  // Reserves room. Without room on the disk, a store into a page could raise SIGBUS.
   const long reserved =
       sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(geometry.table_at[1]));
   if (sys::failed(reserved)) return base::fail(static_cast<int>(-reserved));
@@ -181,8 +181,8 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
   if (!fd) return base::fail(fd.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode)) return base::fail(EBADMSG);
-  // Each user of the index has a shared lock through its mapping. If a lock exists, the index
-  // belongs to this boot, even if it has the mark of another boot.
+  // Each user of the index holds a shared lock through its mapping. If there is such a lock, the
+  // index belongs to this boot, even if its header names another boot.
   const bool is_alone = !sys::failed(sys::raw(SYS_flock, fd->get(), LOCK_EX | LOCK_NB));
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   alignas(DiskIndexHeader) std::byte bytes[sizeof(DiskIndexHeader)];
@@ -207,8 +207,8 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
 }
 
 std::uint32_t DiskIndex::tables() const {
-  // Acquire: a reader that sees the number finds room in the tables. Pairs with the release in
-  // add_table. The result is at most the number of possible tables, even if the file names more.
+  // The acquire pairs with the release in add_table: a reader that sees the number can use all
+  // these tables. The clamp is for a corrupt file.
   return std::clamp(header().tables.load(std::memory_order_acquire), 1U, DiskGeometry::k_tables);
 }
 
@@ -280,7 +280,7 @@ DiskIndex::Slot* DiskIndex::slot_for(std::uint64_t hash, std::uint64_t& expected
       most_free = free_slots;
       best = free_slot;
       expected = free_word;
-      // The bucket is far from full, so the other bucket need not be fetched from memory.
+      // If this bucket is far from full, the other bucket is not even read from memory.
       if (free_slots > DiskBucket::k_slots / 2) break;
     }
     if (best != nullptr) return best;
@@ -293,8 +293,8 @@ base::Result<void> DiskIndex::insert(std::uint64_t hash, std::uint64_t word) {
     std::uint64_t expected = 0;
     Slot* const slot = slot_for(hash, expected);
     if (slot == nullptr) return base::fail(ENOSPC);
-    // Pairs with the load in visit. seq_cst, because the writer then loads the record's mark
-    // (DiskStore::publish).
+    // Pairs with the load in visit(). seq_cst, because the caller loads the record's mark
+    // afterwards (DiskStore::publish).
     if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
   }
   return base::fail(ENOSPC);
@@ -325,7 +325,7 @@ bool DiskIndex::remove(std::uint64_t hash, std::uint32_t number, std::uint64_t o
       if (!can_write(&bucket)) continue;
       for (auto& slot : bucket.slots) {
         std::uint64_t word = slot.load(std::memory_order_acquire);
-        // Tries again if the entry has been confirmed in between.
+        // Tries again if the entry was confirmed at the same time.
         while (word != 0 && (word & k_place) == wanted && (word >> 48) == (hash & 0xffff)) {
           if (!slot.compare_exchange_weak(word, 0, std::memory_order_seq_cst)) continue;
           found = true;

@@ -1,13 +1,13 @@
 // Maps 64-bit hashes to records in segment files. The index is one file that all processes of the
-// node map: a header, a row for each segment file, and tables of buckets of one cache line each.
-// There is one table until it is full; then a second table gets room, and so on. A slot is one
-// word: tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes. 0 is an
-// empty slot. One compare-and-swap publishes a slot. A slot whose row now belongs to another
-// segment is dead and may be overwritten. A tentative slot is found only by changes of its file,
-// until confirm(). Invariants: nothing outside the mapping is accessed, even if the file is
-// corrupt. An index with another layout is not opened. Neither is an index of another boot that no
-// process uses, because a power cut may have torn it. A page that cannot be read from the disk, or
-// that lies past the end of a truncated file, counts as empty and causes no SIGBUS. Thread-safe,
+// node map. The file has a header, a row for each segment file, and tables of buckets. A bucket is
+// one cache line. When a table is full, a further table is added. A slot is one word: tag:16 |
+// tentative:1 | size class:7 | segment:18 | offset:22. The offset is in units of 64 bytes. 0 is an
+// empty slot. One compare-and-swap publishes a slot. If the row of a slot belongs to another
+// segment now, the slot is dead and may be overwritten. Until confirm(), an entry is tentative:
+// only changes of its file find it. Invariants: nothing outside the mapping is accessed, even if
+// the file is corrupt. An index with another layout is not opened. An index of another boot is
+// opened only if a process uses it, because a power cut may have torn it. If a page cannot be read,
+// or lies past the end of a truncated file, it counts as empty and causes no SIGBUS. Thread-safe,
 // also across processes. Lookups are async-signal-safe and allocate nothing.
 #pragma once
 
@@ -25,12 +25,12 @@ enum class DiskSegmentState : std::uint32_t { free = 0, open = 1, sealed = 2, le
 
 struct alignas(64) DiskSegmentRow {
   std::atomic<std::uint64_t> word;         // number:32 | state:32
-  std::atomic<std::uint64_t> job;          // the job that writes or wrote it; 0: an earlier job, or
-                                           // unknown
-  std::atomic<std::uint64_t> touched_job;  // the job that read it last
+  std::atomic<std::uint64_t> job;          // the job that has written the file; 0: an earlier job,
+                                           // or unknown
+  std::atomic<std::uint64_t> touched_job;  // the job that has read the file last
   std::atomic<std::uint32_t> touched_s;    // the wall-clock time of the last read
   std::atomic<std::uint32_t> pages;        // bytes of the file, in pages
-  std::atomic<std::uint32_t> records;      // including records that were dropped later
+  std::atomic<std::uint32_t> records;      // includes records that were dropped later
   std::atomic<std::uint32_t> dropped;
 
   DiskSegmentState state() const {
@@ -39,8 +39,8 @@ struct alignas(64) DiskSegmentRow {
   std::uint32_t number() const {
     return static_cast<std::uint32_t>(word.load(std::memory_order_acquire) >> 32);
   }
-  // Release: a reader that sees the state finds the other fields set. Pairs with the acquires
-  // above.
+  // The release pairs with the acquires above: a reader that sees the state sees the other fields,
+  // too.
   void set(std::uint32_t number, DiskSegmentState state) {
     word.store((std::uint64_t{number} << 32) | static_cast<std::uint32_t>(state),
                std::memory_order_release);
@@ -56,8 +56,8 @@ struct DiskGeometry {
   std::uint64_t file_bytes = 0;
   friend bool operator==(const DiskGeometry&, const DiskGeometry&) = default;
 
-  // Computes the size of an index. The first table has room for this many files, and all tables
-  // together for eight times as many.
+  // Computes the sizes of an index. The first table has room for this many files; all tables
+  // together have room for eight times as many.
   static DiskGeometry of(std::uint64_t files, std::uint64_t segments);
   static DiskGeometry of_sizes(std::uint64_t first_buckets, std::uint32_t row_count);
 };
@@ -75,7 +75,7 @@ struct DiskIndexHeader {
   std::uint32_t header_bytes;
   std::uint64_t boot;
   DiskGeometry geometry;
-  std::uint64_t hash;  // the hash of everything before it
+  std::uint64_t hash;  // the hash of the preceding fields
   std::atomic<std::uint32_t> tables;
   std::atomic<std::uint32_t> next_number;
 };
@@ -85,8 +85,8 @@ struct DiskPlace {
   std::uint32_t number = 0;         // the number of the segment file
   std::uint64_t offset = 0;         // the offset of the record in the file
   std::uint64_t bytes_at_most = 0;  // at least the size of the record
-  bool is_of_this_run = false;      // written by the running job; no need to ask the origin
-  // The length of the read, which begins and ends at a page boundary.
+  bool is_of_this_run = false;      // written by the running job, so the origin need not be asked
+  // The length of the read of the record. The read begins and ends at page boundaries.
   std::uint64_t buffer_bytes() const {
     return base::round_up(offset % k_page + bytes_at_most, k_page);
   }
@@ -99,21 +99,21 @@ class DiskIndex {
  public:
   static constexpr std::uint64_t k_tentative = 1ULL << 47;
 
-  // Creates the file at `path`, with room for the rows and the first table. The index is empty; a
-  // DiskIndexBuilder may fill it.
+  // Creates an empty index at `path`, with room for the rows and the first table. A
+  // DiskIndexBuilder may then fill it.
   static base::Result<DiskIndex> create(const char* path, const DiskGeometry& geometry,
                                         std::uint64_t boot);
-  // EBADMSG: the file is not a sound index with this layout. ESTALE: no process uses the index, and
-  // it belongs to another boot.
+  // Opens an existing index. EBADMSG: the file is not a sound index with this layout. ESTALE: the
+  // index belongs to another boot, and no process uses it.
   static base::Result<DiskIndex> open(const char* path, std::uint64_t boot);
-  // Creates an index that only this process uses.
+  // Creates an index in memory that only this process uses.
   static base::Result<DiskIndex> create_private(const DiskGeometry& geometry);
   // A number that identifies this boot; 0: unknown.
   static std::uint64_t current_boot();
 
-  // For a forked child. The object must not be used afterwards.
+  // Call it in a forked child. The object must not be used afterwards.
   void unmap() { mapping_.reset(); }
-  // Whether the file is used by another process, or by another DiskIndex of this process.
+  // Whether the file is also used by another process, or by another DiskIndex of this process.
   bool is_shared() const { return is_shared_; }
   const DiskGeometry& geometry() const { return geometry_; }
   DiskIndexHeader& header() const { return *reinterpret_cast<DiskIndexHeader*>(mapping_.data()); }
@@ -123,12 +123,12 @@ class DiskIndex {
   DiskSegmentRow& row_of(std::uint32_t number) const {
     return row(number & (geometry_.row_count - 1));
   }
-  // How many bytes of the file have room reserved on the disk.
+  // The number of bytes at the start of the file for which room on the disk is reserved.
   std::uint64_t reserved_bytes() const { return end_of_tables(tables()); }
-  // How many bytes the next table takes; 0: there is no further table.
+  // The size of the next table in bytes; 0: no further table is possible.
   std::uint64_t next_table_bytes() const;
-  // Whether the header and the rows can still be read. If the file may have been truncated, call
-  // this before any other function.
+  // Whether the header and the rows can be read. If the file may have been truncated, call this
+  // before any other function.
   bool is_there() const;
 
   static std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset,
@@ -153,14 +153,14 @@ class DiskIndex {
     }
   }
 
-  // ENOSPC: all buckets of this hash are full of live entries.
+  // Adds an entry. ENOSPC: all buckets of this hash are full of live entries.
   base::Result<void> insert(std::uint64_t hash, std::uint64_t word);
-  // Makes a tentative entry visible to lookups. Returns false if the entry has been removed.
+  // Makes a tentative entry visible to lookups. Returns false if the entry was removed.
   bool confirm(std::uint64_t hash, std::uint64_t word);
-  // Returns true if there was an entry, confirmed or not.
+  // Removes an entry. Returns true if there was one, confirmed or not.
   bool remove(std::uint64_t hash, std::uint32_t number, std::uint64_t offset);
-  // Reserves room for one more table, unless there are already more than `known` tables. `path` is
-  // the path of the file; null for a private index.
+  // Reserves room for one more table. Does nothing if there are already more than `known` tables.
+  // `path` is the path of the file, or null for a private index.
   base::Result<void> add_table(const char* path, std::uint32_t known);
   std::uint32_t tables() const;
 
@@ -184,25 +184,26 @@ class DiskIndex {
     const std::uint64_t n = geometry_.bucket_count[t];
     const std::uint64_t b =
         reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32), n);
-    // The second bucket differs from the first bucket, so that no entry is visited twice.
+    // The two buckets of a hash differ, so that no entry is visited twice.
     return b != first_bucket(hash, t) ? b : (b + 1) % n;
   }
   static std::uint32_t number_in(std::uint64_t word) {
     return static_cast<std::uint32_t>((word >> 22) & 0x3ffff);
   }
   bool is_living(std::uint64_t word, DiskPlace& place) const;
-  // Tests the page without raising a signal, even if the file ends before it.
+  // Whether the page at this address can be read. Raises no signal, even if the file ends before
+  // the page.
   static bool can_read(const void* at);
   static bool can_write(const void* at);
   Slot* slot_for(std::uint64_t hash, std::uint64_t& expected) const;
   static base::Result<DiskIndex> map(int fd, const DiskGeometry& geometry);
   base::Result<void> populate(std::uint64_t from, std::uint64_t to) const;
-  // ESTALE: another file has this path now.
+  // Opens the file again by its path. ESTALE: another file has this path now.
   base::Result<base::UniqueFd> reopen(const char* path) const;
   void format(std::uint64_t boot) const;
 
   base::Mapping
-      mapping_;  // keeps a shared flock of its file, even without an fd, for as long as it lives
+      mapping_;  // keeps a shared flock on its file, even without an fd, as long as it exists
   DiskGeometry geometry_;
   std::uint64_t device_ = 0, inode_ = 0;
   bool is_shared_ = false;

@@ -12,8 +12,9 @@ namespace sys = base::sys;
 
 namespace {
 
-// The writer of a segment file holds the file's lock. This function tries the file's lock while it
-// holds the directory's lock, so that it does not disturb a process that creates a segment file.
+// Whether the writer of a segment file holds the file's lock. This function takes the file's lock
+// for a moment. The directory's lock keeps it from disturbing a process that creates a segment
+// file.
 bool is_being_written(const DiskDirectory& directory, int fd) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   if (!lock) return true;
@@ -22,8 +23,8 @@ bool is_being_written(const DiskDirectory& directory, int fd) {
   return false;
 }
 
-// The caller must hold the directory's lock. Otherwise a process that opens the index would mistake
-// the lock of this test for that of a job.
+// The caller must hold the directory's lock. Otherwise a process that opens the index at the same
+// time could take this function's lock for that of a job.
 bool index_is_in_use(const DiskDirectory& directory) {
   const auto fd =
       base::open_fd(directory.path_of("index").text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
@@ -67,7 +68,7 @@ bool is_in_use(const DiskDirectory& directory) {
 
 base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
-  // If a directory has no version file, it has no lock, and no job uses it.
+  // A directory without a version file cannot be locked, and no job uses it.
   const bool is_busy = lock ? index_is_in_use(directory) : lock.error().value == EBUSY;
   if (is_busy && !force) return base::fail(EBUSY);
   const auto numbers = directory.list_segments();
@@ -85,7 +86,7 @@ base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force
     ++removed.segments;
     removed.bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
   }
-  // Removes the version file last, so that the rest is still recognizable after an error.
+  // Removes the version file last, so that the directory can still be recognized after an error.
   for (const char* const name : {"index", "index.new", "version"}) {
     const DiskDirectory::Path path = directory.path_of(name);
     struct ::stat st {};

@@ -1,7 +1,7 @@
-// Inspects and removes a directory of the disk tier without being part of a job (cubeshim doctor,
-// cubeshim clear). Invariants: inspecting changes nothing, and only files with names of the disk
-// tier are removed. Thread-safe. The functions may wait for the disk, so they must not be called in
-// programs that have loaded the library.
+// Functions for the command to inspect and remove a directory of the disk tier (cubeshim doctor,
+// cubeshim clear). Invariants: an inspection changes nothing, and only files with names of the disk
+// tier are removed. Thread-safe. The functions may wait for the disk, so the library must not call
+// them in a program.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct DiskSurvey {
 };
 base::Result<DiskSurvey> survey_disk(const DiskDirectory& directory);
 
-// Whether a job uses the directory or is about to use it.
+// Whether a job uses the directory, or is about to use it.
 bool is_in_use(const DiskDirectory& directory);
 
 struct DiskRemoved {
   std::uint64_t segments = 0, bytes = 0;
-  bool has_others = false;  // foreign files are left, so the directory stays
+  bool has_others = false;  // other files are left, so the directory stays
 };
-// EBUSY: a job uses the directory, and `force` is not set.
+// Removes the directory. EBUSY: a job uses the directory, and `force` is false.
 base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force);
 
 }  // namespace cube::cache

@@ -11,7 +11,7 @@
 namespace cube::cache {
 namespace {
 
-// A job number that no other process has, for a process that is its own job.
+// A job number that no other process has, for a process that is a job of its own.
 std::uint64_t own_job() {
   const base::ProcessId self = base::current_process();
   const std::uint64_t parts[] = {self.pid, self.start_time, self.pid_namespace};
@@ -49,7 +49,7 @@ base::Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskOptions& opti
 std::uint64_t DiskStore::least_bound_for(std::uint64_t data_bytes) const {
   constexpr std::uint64_t k_most_head = 2 * k_page;
   if (is_private_ || data_bytes + k_most_head <= largest_record()) return 0;
-  // A segment file consists of whole pages (see choose_sizes()).
+  // Rounds up, because segment files consist of whole pages (see choose_sizes()).
   return 16 * base::round_up(data_bytes + k_most_head + segment_bytes_ - largest_record(), k_page);
 }
 

@@ -1,21 +1,21 @@
-// The disk tier's store. It writes the records of sealed RAM segments back to back into segment
-// files. All processes of the node, and later jobs, find the records there.
+// The store of the disk tier. Records of RAM segments are written back to back into segment files,
+// where all processes of the node, and later jobs, find them.
 //
-// Life of a record: append() writes the record, adds a tentative entry to the index, checks the
-// record's mark in RAM again, and only then confirms the entry. A thread that changes a file first
-// marks the record in RAM and then calls forget(). So at least one of the two threads sees the
-// other's step. forget() removes the record from the index and marks it on the disk, where the mark
-// survives a restart. Whole segment files are removed when room is needed.
+// Life of a record: append() writes the record, adds a tentative entry to the index, checks again
+// that the record in RAM is not marked, and only then confirms the entry. A thread that changes a
+// file first marks the record in RAM, and then calls forget(). So either append() sees the mark, or
+// forget() finds the entry. forget() removes the record from the index, and marks it on the disk,
+// so that a restart does not find it. When room is needed, whole segment files are removed.
 //
 // Invariants: read() returns a record only if it is not marked as dropped, and if its path and the
-// hashes of its header and data match. Records that the running job has written or read stay,
-// because data larger than the bound must not evict itself. The store uses at most the bound, and a
-// share of the file system stays free. A record that is not of this run (DiskPlace) may be
-// outdated, so the caller must ask the origin for the file's size and mtime. On the disk, readers
-// check only the first mark of a record. A power cut may undo forget() and drop(); after it, no
-// record is of this run. Thread-safe, also across processes. find and read are async-signal-safe
-// and allocate nothing. No fd stays open. After a fork the child calls forget_writer(). No
-// exception escapes.
+// hashes of its header and data match. Segment files that the running job has written or read are
+// not removed, because otherwise data larger than the bound would evict itself. The store uses at
+// most the bound, and leaves a share of the file system free. A record that is not of this run
+// (DiskPlace) may be outdated, so the caller must ask the origin for the file's stat. Readers check
+// only the mark `stale` of a record on the disk. A power cut may undo forget() and drop(), but
+// after it no record is of this run. Thread-safe, also across processes. find() and read() are
+// async-signal-safe, and allocate nothing. No fd stays open. A forked child must call
+// forget_writer(). No exception leaves a function.
 #pragma once
 
 #include <pthread.h>
@@ -37,19 +37,19 @@ namespace cube::cache {
 struct DiskOptions {
   std::string directory;
   std::string name = "default";
-  std::uint64_t size_bound = 0;          // bytes; 0: size_percent decides
-  std::uint32_t size_percent = 100;      // percent of the free space without keep_free_percent
+  std::uint64_t size_bound = 0;          // bytes; 0: size_percent determines the bound
+  std::uint32_t size_percent = 100;      // percent of the free space, less keep_free_percent
   std::uint64_t segment_bytes = 0;       // 0: derived from the bound, 1 to 256 MiB
   std::uint64_t expected_files = 0;      // sizes the index; 0: derived from the bound
   std::uint32_t keep_free_percent = 10;  // percent of the file system
   bool is_read_only = false;
   bool is_direct = true;   // O_DIRECT if the file system has it
   bool is_durable = true;  // flushes a sealed file to the disk
-  std::uint64_t job = 0;   // the id of the whole job; 0: this process is its own job
+  std::uint64_t job = 0;   // the id of the job; 0: this process is a job of its own
 };
 
-// The places of records, newest first. There are several if tags collide, or if an older record of
-// the same file was not dropped.
+// The places of records, newest first. There may be several, because tags can collide, and because
+// older records of a file may not have been dropped.
 struct DiskPlaces {
   std::array<DiskPlace, 4> places;
   std::uint32_t count = 0;
@@ -59,7 +59,7 @@ struct DiskPlaces {
 
 struct DiskAppended {
   std::uint32_t written = 0, there_already = 0, stale = 0,
-                refused = 0;  // too large, not sound, or no room in the index
+                refused = 0;  // too large, damaged, or without room in the index
 };
 
 struct DiskStatus {
@@ -70,14 +70,14 @@ struct DiskStatus {
 
 class DiskStore {
  public:
-  // On failure, `why` is one line for the user.
+  // On failure, `why` explains the failure to the user in one line.
   static base::Result<std::unique_ptr<DiskStore>> open(const DiskOptions& options,
                                                        std::string& why);
   ~DiskStore();
   DiskStore(const DiskStore&) = delete;
   DiskStore& operator=(const DiskStore&) = delete;
 
-  // Returns the places at which records of this path may lie. Reads only the index.
+  // Returns the places where a record of this path may be. Reads only the index.
   DiskPlaces find(std::uint64_t path_hash) const;
   // Reads a record into `buffer` with one read. The buffer must begin at a page boundary and have
   // at least place.buffer_bytes(). ENOENT: the record has another path, was dropped, or its segment
@@ -86,37 +86,36 @@ class DiskStore {
   base::Result<const Record*> read(const DiskPlace& place, std::string_view path,
                                    std::span<std::byte> buffer);
 
-  // Writes the records of one RAM segment that lie at these offsets, if they are sound and not yet
-  // in the store. The records must stay in RAM until append() returns. ENOSPC: this job's data
-  // fills the bound, or the disk is full; writing is tried again after some seconds. EROFS: the
+  // Writes the records at these offsets of a RAM segment, except those that are damaged or already
+  // in the store. The records must stay in RAM until append() returns. ENOSPC: the data of this job
+  // fills the bound, or the disk is full; for some seconds, append() does not try again. EROFS: the
   // store is read-only.
   base::Result<DiskAppended> append(std::span<const std::byte> segment,
                                     std::span<const std::uint64_t> offsets);
-  // Ends the segment file that is being written. If `durable` is false, the call does not wait for
-  // the disk, because an exiting process must not wait. A power cut may then lose a part of the
-  // file.
+  // Ends the segment file that is being written. If `durable` is false, does not wait for the disk,
+  // so a power cut may lose a part of the file. An exiting process must not wait.
   base::Result<void> seal(bool durable = true);
 
-  // Forgets all records of a changed file: the records of this path, or the records of this device
-  // and inode under any path. Returns their number.
+  // These two functions remove all records of a changed file, and return the number of removed
+  // records. forget finds the records by their path, forget_inode by device and inode under any
+  // path.
   std::size_t forget(std::string_view path);
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
-  // Drops only this record, which the origin has shown to be outdated.
+  // Removes only this record, because the origin has shown that it is outdated.
   bool drop(const DiskPlace& place, std::string_view path);
-  // From now on, no record counts as of this run. Call it if many paths now name other files, for
-  // example after the rename of a directory.
+  // From now on, no existing record is of this run, so the origin is asked about each of them. Call
+  // it if many paths now name other files, for example after a directory was renamed.
   void distrust_all();
 
   DiskStatus status() const;
-  // Returns 0 if a record with this many bytes of data fits into a segment file. Otherwise returns
-  // the smallest bound with which the record would fit.
+  // Returns 0 if a record with this many bytes of data fits into a segment file, and otherwise the
+  // smallest bound with which it would fit.
   std::uint64_t least_bound_for(std::uint64_t data_bytes) const;
-  // The size in bytes of the largest record that fits into a segment file, including its header and
-  // path.
+  // The size in bytes, with header and path, of the largest record that fits into a segment file.
   std::uint64_t largest_record() const {
     return segment_bytes_ - k_disk_header_bytes - most_footer_bytes(1);
   }
-  // For a forked child: forgets the segment file, which belongs to the parent.
+  // Call it in a forked child. Forgets the open segment file, which belongs to the parent.
   void forget_writer();
   // Like forget_writer, but also unmaps everything. The object must not be used afterwards.
   void abandon();
@@ -126,7 +125,7 @@ class DiskStore {
   class MappedHead;
   struct Candidate {
     const Record* record;
-    bool replaces;  // the record replaces an older one of its path
+    bool replaces;  // the record replaces an older record of its path
   };
 
   DiskStore(const DiskOptions& options, DiskDirectory directory);
@@ -137,8 +136,8 @@ class DiskStore {
   base::Result<void> rebuild(const DiskGeometry& geometry, std::uint64_t boot);
   DiskGeometry wanted_geometry() const;
 
-  // Adds the records of all files in the directory to the index. With a builder, the index must be
-  // empty, and no other process may have opened it.
+  // Adds the records of all files in the directory to the index. If `builder` is not null, the
+  // index must be empty, and no other process may have opened it.
   base::Result<void> reconcile(DiskIndexBuilder* builder);
   base::Result<void> build(const char* path);
   void load(std::uint32_t number, DiskIndexBuilder* builder);
@@ -175,14 +174,14 @@ class DiskStore {
   std::unique_ptr<DiskIndex> index_;
   std::uint64_t bound_ = 0, segment_bytes_ = 0;
   const char* index_name_ = "index";
-  bool is_private_ = false;  // only this process uses the index, and nothing is written
+  bool is_private_ = false;  // only this process uses the index, and nothing is written to the disk
   mutable std::atomic<bool> no_direct_{false};
   std::atomic<std::uint64_t> bad_records_{0}, io_errors_{0}, evicted_{0};
   std::atomic<bool> reported_bad_{false}, reported_error_{false}, reported_full_{false};
 
-  // Guards the writer.
+  // Guards the following members.
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
-  std::unique_ptr<SegmentWriter> writer_;  // guarded by mutex_, like the rest
+  std::unique_ptr<SegmentWriter> writer_;  // null: no segment file is being written
   std::vector<Candidate> batch_;
   std::uint64_t batch_bytes_ = 0;
   std::uint64_t full_until_ns_ = 0;

@@ -1,5 +1,5 @@
-// DiskStore: attaches to a directory. Chooses the sizes, and makes the index match the existing
-// segment files.
+// DiskStore: attaches to a directory. Chooses the sizes, and makes the index agree with the
+// existing segment files.
 #include <fmt/core.h>
 #include <sys/file.h>
 
@@ -18,11 +18,11 @@ namespace sys = base::sys;
 namespace {
 
 constexpr std::uint64_t k_least_bound = std::uint64_t{4} << 20;
-// The index is sized for files of this size, unless the options specify a number of files. Smaller
-// files need further tables.
+// If the options do not specify a number of files, the first table is large enough for files of
+// this size. With smaller files, further tables are added.
 constexpr std::uint64_t k_usual_file = 32 << 10;
-// Another process may be rebuilding an index of tens of millions of entries. The program's first
-// open waits for the rebuild, but at most this long.
+// The longest wait of the program's first open while another process rebuilds the index, which may
+// have tens of millions of entries.
 constexpr long k_wait_for_rebuild_ms = 5'000;
 constexpr std::uint64_t k_segment_for_blocks = 8 << 20;
 constexpr std::size_t k_ahead = 16, k_files_ahead = 32;
@@ -79,8 +79,8 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
                       directory_.path(), k_least_bound >> 10);
     return base::fail(ENOSPC);
   }
-  // A segment file must have room for a block of a large file (up to 2 MiB), because a record
-  // cannot span two segment files.
+  // A segment file must have room for a block of a large file (up to 2 MiB), because a record lies
+  // in one segment file.
   const std::uint64_t usual = std::max(bound_ / 64, std::min(bound_ / 16, k_segment_for_blocks));
   const std::uint64_t wanted = options_.segment_bytes != 0 ? options_.segment_bytes : usual;
   segment_bytes_ = std::clamp(std::min(wanted, bound_ / 4), k_least_disk_segment_bytes,
@@ -92,7 +92,7 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
 DiskGeometry DiskStore::wanted_geometry() const {
   const std::uint64_t files =
       options_.expected_files != 0 ? options_.expected_files : bound_ / k_usual_file;
-  // Files that were sealed at the end of a job are short, so there may be more of them.
+  // Allows for more segment files, because files that were sealed at the end of a job may be short.
   return DiskGeometry::of(files, 4 * (bound_ / segment_bytes_ + 1));
 }
 
@@ -109,7 +109,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
   const std::uint64_t boot = DiskIndex::current_boot();
   auto found = DiskIndex::open(directory_.path_of(index_name_).text, boot);
   if (!found && cannot_be_written(found.error().value)) return fail_with(found.error().value);
-  // The bound may depend on the free room of the disk, which differs each time.
+  // An index of another size may fit, because the bound may depend on the free room of the disk.
   const auto fits = [&](const DiskGeometry& g) {
     return g.row_count >= wanted.row_count && g.bucket_count[0] <= 2 * wanted.bucket_count[0] &&
            2 * g.bucket_count[0] >= wanted.bucket_count[0];
@@ -122,8 +122,8 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
     ready = rebuild(wanted, boot);
   }
   if (!ready) return fail_with(ready.error().value);
-  // The bound may be lower, or the disk fuller, than at the last start. If no room can be made,
-  // append() will add nothing and report it.
+  // Makes room, because the bound may be lower, or the disk fuller, than at the last start. If this
+  // fails, append() will add nothing, and will report it.
   static_cast<void>(make_room(0));
   return {};
 }
@@ -196,14 +196,15 @@ base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     DiskSegmentRow& row = index_->row(i);
     if (row.state() == DiskSegmentState::free) continue;
-    // If the segment's file was removed, or if its number belongs to another row, no process can
-    // read from it.
+    // Frees rows whose segment file was removed, or whose number belongs to another row: no process
+    // can read from them.
     const bool is_there = std::binary_search(numbers->begin(), numbers->end(), row.number());
     if (!is_there || &index_->row_of(row.number()) != &row) row.set(0, DiskSegmentState::free);
   }
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const std::uint32_t number = (*numbers)[i];
-    // Requests many footers at a time from the disk, because no file is in memory after a reboot.
+    // Makes the kernel read many footers at a time, because after a reboot none of them is in
+    // memory.
     if (builder != nullptr && i + k_files_ahead < numbers->size())
       will_need_footer(directory_, (*numbers)[i + k_files_ahead]);
     const DiskSegmentRow& row = index_->row_of(number);
@@ -227,14 +228,14 @@ bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64
   return found;
 }
 
-// Recovers a file that has no footer and whose writer is dead.
+// Makes a sealed file of a file that has no footer and whose writer is dead.
 base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   auto contents = walk_records(fd, number);
   if (!contents) return contents;
   const DiskSegmentRow& row = index_->row_of(number);
   if (!is_private_ && row.number() == number && row.state() == DiskSegmentState::open) {
-    // The file was written with this index. A record that its writer had not confirmed may have
-    // changed, and would not be checked again, so it is left out.
+    // The file was written with this index. Leaves out records that the writer had not confirmed:
+    // their files may have changed, and no process would check that again.
     std::erase_if(contents->rows, [&](const DiskFooterRow& r) {
       return !is_entered(r.path_hash, number, std::uint64_t{r.offset} * k_record_alignment);
     });
@@ -253,8 +254,8 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
     if (!is_private_) sys::unlink(directory_.path_of_segment(number).text);
     if (is_row_of_it) row.set(0, DiskSegmentState::free);
   };
-  // The eviction of this file was not completed. Or the index is smaller than that of an earlier
-  // job, and has no row for the file.
+  // Removes the file if its eviction was not completed, or if the index has no free row for it. The
+  // index of an earlier job may have been larger.
   const bool is_leaving = is_row_of_it && row.state() == DiskSegmentState::leaving;
   if (is_leaving || (!is_row_of_it && row.state() != DiskSegmentState::free)) return leave();
   const auto fd = directory_.open_segment(number, is_private_ ? O_RDONLY : O_RDWR);
@@ -263,7 +264,7 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
   const bool is_unsealed = !contents && contents.error().value == EBADMSG;
   if (is_unsealed) {
     if (!is_private_ && !try_lock(fd->get(), LOCK_EX)) {
-      // The file's writer is alive and will seal the file.
+      // The writer is alive, and will seal the file.
       if (!is_row_of_it) row.set(number, DiskSegmentState::open);
       return;
     }
@@ -272,7 +273,7 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
   }
   if (!contents) return;
   enter(number, *contents, builder);
-  // The file is not sealed and may grow.
+  // The file may still grow.
   if (is_private_ && is_unsealed) row.set(number, DiskSegmentState::open);
 }
 
@@ -285,9 +286,9 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     row.touched_job.store(0, std::memory_order_relaxed);
     row.touched_s.store(contents.changed_s, std::memory_order_relaxed);
   }
-  // A footer also lists the records that were dropped before it was written. The row counts the
-  // records that were dropped since. A walk through a file without a footer finds only sound
-  // records.
+  // A footer also lists records that were dropped before the seal. If the row already counts
+  // dropped records, its count includes later ones, so it is kept. A file without a footer yields
+  // only records that are not dropped.
   const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(),
                                      [](const auto& r) { return r.state != 0; });
   if (is_new || !contents.has_footer)
@@ -300,8 +301,8 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     if (r.state != 0) continue;
     const std::uint64_t offset = std::uint64_t{r.offset} * k_record_alignment;
     if (is_entered(r.path_hash, number, offset)) continue;
-    // A change through another name must find the record. So if the record gets no entry by inode,
-    // it gets no entry by path either.
+    // Adds the entry by inode first. If this fails, adds no entry by path, because a change through
+    // another name would not find the record.
     if (r.has_inode() && !insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
     insert(r.path_hash, word_of(r.path_hash, number, r));
   }

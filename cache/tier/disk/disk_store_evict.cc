@@ -24,8 +24,8 @@ bool DiskStore::evict_one() {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     const DiskSegmentRow& row = index_->row(i);
     if (row.state() != DiskSegmentState::sealed) continue;
-    // Spares the files that this job uses. Otherwise an epoch that reads all records in order would
-    // find none of them.
+    // Keeps the files that this job uses. Otherwise, if the data is larger than the bound, an epoch
+    // would evict each record before it is read again.
     const bool is_own = row.job.load(std::memory_order_relaxed) == options_.job ||
                         row.touched_job.load(std::memory_order_relaxed) == options_.job;
     if (is_own) continue;
@@ -43,7 +43,7 @@ void DiskStore::evict(std::uint32_t number) {
   DiskSegmentRow& row = index_->row_of(number);
   row.set(number, DiskSegmentState::leaving);
   const auto fd = directory_.open_segment(number, O_RDONLY);
-  // Readers that have the file open can still read it.
+  // Processes that have the file open can still read it.
   sys::unlink(directory_.path_of_segment(number).text);
   if (fd) {
     const auto contents = read_footer(fd->get(), number);

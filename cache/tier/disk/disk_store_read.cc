@@ -20,7 +20,7 @@ struct DiskStore::Head {
   const Record& record() const { return *reinterpret_cast<const Record*>(bytes); }
 };
 
-// The head lies in a mapping, because the stack may be the small stack of a signal handler.
+// A head in a mapping of its own, because the stack of a signal handler may be small.
 class DiskStore::MappedHead {
  public:
   MappedHead() : memory_(base::Mapping::anonymous(sizeof(Head))) {}
@@ -65,14 +65,14 @@ base::Result<std::size_t> DiskStore::read_bytes(const DiskPlace& place,
       do {
         n = sys::pread(fd->get(), buffer.data(), place.buffer_bytes(), begin);
       } while (n == -EINTR);
-      // Removes the bytes from the page cache, where they need not stay as well.
+      // Removes the bytes from the page cache, because RAM will have the record.
       if (!direct)
         sys::raw(SYS_fadvise64, fd->get(), begin, static_cast<long>(place.buffer_bytes()),
                  POSIX_FADV_DONTNEED);
     }
     if (!sys::failed(n)) return static_cast<std::size_t>(n);
     if (!direct || n != -EINVAL) return base::fail(static_cast<int>(-n));
-    // This file system has no O_DIRECT.
+    // The file system does not support O_DIRECT.
     no_direct_.store(true, std::memory_order_relaxed);
   }
 }
@@ -112,8 +112,8 @@ base::Result<const Record*> DiskStore::check_record(const DiskPlace& place, std:
 }
 
 int DiskStore::note_failed_read(const DiskPlace& place, std::string_view path, int error) {
-  // Other errors do not mean that the disk is broken: the file was evicted, or this process lacks
-  // fds or memory.
+  // Only EIO means that the disk is broken. After other errors, the file was evicted, or this
+  // process lacks fds or memory.
   if (error != EIO) return error;
   remove(place, path);
   io_errors_.fetch_add(1, std::memory_order_relaxed);
@@ -133,8 +133,8 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
                    static_cast<std::int64_t>(place.offset));
   } while (n == -EINTR);
   if (sys::failed(n)) return base::fail(static_cast<int>(-n));
-  // header_is_sound() may use any length of the path, because the bytes up to that length were read
-  // or are zeros.
+  // header_is_sound() can safely use any path_length, because the head has room for it: all bytes
+  // were read or are zeros.
   if (!header_is_sound(head.record(), k_most_disk_segment_bytes) ||
       !is_kept_on_disk(head.record().kind))
     return base::fail(EBADMSG);
@@ -142,7 +142,7 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
 }
 
 // Whether the store has a record of this path with the same bytes and stat. Sets `replaces` if the
-// store has any record of this path.
+// store has another record of this path.
 bool DiskStore::has_it(const Record& record, bool& replaces) const {
   bool found = false;
   index_->visit(base::hash_path(record.path()), [&](const DiskPlace& place, std::uint64_t word) {
@@ -180,7 +180,7 @@ void DiskStore::touch(const DiskPlace& place) const {
   row.touched_job.store(options_.job, std::memory_order_relaxed);
   row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec),
                       std::memory_order_relaxed);
-  // Stores the time in the file, so that it survives a restart.
+  // Stores the time as the file's mtime, so that it survives a restart.
   if (!is_private_)
     sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(directory_.path_of_segment(place.number).text), 0,
              0);
@@ -192,7 +192,7 @@ std::size_t DiskStore::forget(std::string_view path) {
     MappedHead head;
     const bool read = head.read(*this, place);
     if (read && head.record().path() != path) return;
-    // Also removes an unreadable record, because it may belong to this path.
+    // Removes a record that cannot be read, too, because it may belong to this path.
     if (remove(place, path)) ++count;
     if (read) mark_dropped(place);
   });

@@ -1,4 +1,4 @@
-// DiskStore: appends records, and ends segment files. disk_store_evict.cc makes room.
+// DiskStore: appends records, and seals segment files.
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ base::Result<DiskAppended> DiskStore::append(std::span<const std::byte> segment,
   }
 }
 
-// Writes the batch. Adjacent records of the RAM segment form one part of the write.
+// Writes the batch. Records that are adjacent in the RAM segment are one part of the write.
 base::Result<void> DiskStore::write(DiskAppended& appended) {
   if (batch_.empty()) return {};
   std::vector<iovec> parts;
@@ -114,13 +114,13 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
     const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
     return lock && insert(hash, entry);
   };
-  // Adds the entry by path first. This entry is tentative, so only changes find it. So whenever
-  // there is an entry by inode, there is also an entry by path.
+  // Adds the entry by path first, as a tentative entry, which only changes find. So whenever there
+  // is an entry by inode, there is also an entry by path.
   bool shown = add(row.path_hash, word | DiskIndex::k_tentative);
   if (shown && row.has_inode())
     shown =
         add(row.inode_hash, DiskIndex::word_of(row.inode_hash, number, offset, record.record_size));
-  // A thread that changes the file first marks the record in RAM and then searches the index. So
+  // A thread that changes the file marks the record in RAM before it searches the index. So either
   // that thread finds the entry, or this thread sees the mark.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   shown = shown && !record.is_stale() && index_->confirm(row.path_hash, word);
@@ -160,7 +160,8 @@ void DiskStore::forget_writer() {
 }
 
 void DiskStore::abandon() {
-  // Makes only system calls, because the allocator may be locked forever.
+  // Makes only system calls, because another thread of the parent may have held the allocator's
+  // lock at the fork.
   if (writer_) writer_->forget();
   static_cast<void>(writer_.release());
   index_->unmap();
@@ -177,7 +178,7 @@ base::Result<void> DiskStore::end_segment(bool durable) {
     row.set(number, DiskSegmentState::sealed);
   }
   // If the footer could not be written, the next process that opens the directory recovers the
-  // file. If the file is gone, no process reads from it.
+  // file. If the file is gone, its row is free.
   if (!sealed && is_gone(sealed.error().value) && row.number() == number)
     row.set(0, DiskSegmentState::free);
   writer_.reset();

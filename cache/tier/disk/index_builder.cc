@@ -42,7 +42,7 @@ base::Result<DiskIndexBuilder> DiskIndexBuilder::create(DiskIndex& index, const 
   }
   builder.window_ = std::move(*memory);
   builder.slots_ = builder.window_.data();
-  // Errors are ignored, because huge pages only make the build faster.
+  // Ignores errors, because huge pages only make the build faster.
   sys::madvise(builder.slots_, builder.bytes_, MADV_HUGEPAGE);
   return builder;
 }
@@ -55,23 +55,23 @@ bool DiskIndexBuilder::add(std::uint64_t hash, std::uint64_t word) {
     }
     std::uint64_t bucket = index_->first_bucket(hash, t);
     const std::uint64_t other = index_->second_bucket(hash, t);
-    // Always chooses the emptier bucket, which would be too slow in slot_for(). With this choice,
-    // all of 40 million entries found room without the next table; without it, 3 entries did not.
+    // Always chooses the emptier bucket. DiskIndex::slot_for() does not, because there it would be
+    // too slow. In a test with 40 million entries, all found room in the same table; with the
+    // choice of slot_for(), 3 needed the next table.
     if (fill_of(t, other) < fill_of(t, bucket)) bucket = other;
     std::uint8_t* const fill = &fill_of(t, bucket);
     if (*fill >= DiskBucket::k_slots) continue;
     const std::uint64_t at = index_->geometry().table_at[t] - index_->geometry().table_at[0] +
                              bucket * sizeof(DiskBucket) + *fill * sizeof word;
     ++*fill;
-    // A slot lies either inside or outside the window, because it never crosses the window's end.
+    // A slot never crosses the end of the window.
     if (at >= begin_ && at - begin_ < bytes_) put(at - begin_, word);
     return true;
   }
   return false;
 }
 
-// Prefetches the slot now and writes it some entries later, because the slot is not in a processor
-// cache.
+// Prefetches the slot now, and writes it some entries later, when it is in a processor cache.
 void DiskIndexBuilder::put(std::uint64_t at, std::uint64_t word) {
   std::byte* const slot = slots_ + at;
   __builtin_prefetch(slot, 1);
@@ -90,7 +90,7 @@ base::Result<bool> DiskIndexBuilder::end_pass() {
   if (const auto written = write_window(std::min(bytes_, end - begin_)); !written)
     return base::fail(written.error().value);
   begin_ += bytes_;
-  // Gives the memory back to the kernel, so that it reads as zeros afterwards.
+  // Gives the memory back to the kernel. After that, the memory contains zeros again.
   sys::madvise(window_.data(), window_.size(), MADV_DONTNEED);
   sys::madvise(fills_.data(), fills_.size(), MADV_DONTNEED);
   return begin_ < end;

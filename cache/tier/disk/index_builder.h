@@ -1,11 +1,11 @@
-// Fills an index that no other process has opened yet. It builds the tables in memory, one window
-// at a time, and writes each window to the file as a whole. Storing entries into the mapped file
-// one by one would be slow: after the kernel has begun to write pages back, most entries would cost
-// a page fault. The first pass adds all entries and fills the first window. A larger index needs
-// further passes with the same entries in the same order. Invariants: the place of an entry depends
-// only on the entries and their order. If a later pass differs, some entries are lost or stored
-// twice. The builder uses at most k_most_window of memory, and a byte for each bucket. Thread
-// safety: one thread.
+// Fills an index that no other process has opened yet. The builder fills one part of the tables (a
+// window) in memory, and writes this part to the file as a whole. Storing each entry directly into
+// the mapped file would be slow: as soon as the kernel writes pages back, most entries would cost a
+// page fault. The first pass adds all entries, and fills the first window. A larger index needs a
+// pass for each further window, with the same entries in the same order. Invariants: the place of
+// an entry depends only on the entries and their order. If a later pass differs, some entries are
+// lost or stored twice. The builder uses at most k_most_window bytes of memory, and one byte for
+// each bucket. Thread safety: one thread.
 #pragma once
 
 #include <array>
@@ -22,18 +22,18 @@ class DiskIndexBuilder {
   static constexpr std::uint64_t k_most_window = 1 << 30;
 
   // `path` is the path of the index file. Null: the index is private to this process, and is filled
-  // in place. `most_window` is for tests.
+  // in place. `most_window` is a parameter only for tests.
   static base::Result<DiskIndexBuilder> create(DiskIndex& index, const char* path,
                                                std::uint64_t most_window = k_most_window);
 
   // Returns false if no table has room for the entry.
   bool add(std::uint64_t hash, std::uint64_t word);
-  // Call it for an entry that will soon be added.
+  // Call it some time before add() for the same entry, to make add() faster.
   void prefetch(std::uint64_t hash) const {
     __builtin_prefetch(&fill_of(0, index_->first_bucket(hash, 0)), 1);
     __builtin_prefetch(&fill_of(0, index_->second_bucket(hash, 0)), 1);
   }
-  // Ends a pass. Returns true if all entries must be added again, for the next window.
+  // Ends a pass. Returns true if all entries must be added once more, for the next window.
   base::Result<bool> end_pass();
 
  private:
@@ -57,7 +57,8 @@ class DiskIndexBuilder {
   std::array<Waiting, 32> waiting_;
   std::size_t next_waiting_ = 0;
   std::uint64_t first_fill_[DiskGeometry::k_tables] = {};
-  std::uint32_t most_tables_ = DiskGeometry::k_tables;  // lower if a further table got no room
+  std::uint32_t most_tables_ = DiskGeometry::k_tables;  // lower if there was no room for a further
+                                                        // table
 };
 
 }  // namespace cube::cache

@@ -1,10 +1,10 @@
-// Reusable memory for reading records from the disk. New memory for each read would cost a page
-// fault for each page. For a file of 110 KB, these faults take longer than checking and copying the
-// bytes. Invariants: a buffer belongs to one read at a time, begins at a page boundary, and still
-// contains the bytes of its last read. At most k_kept buffers of k_bytes each are kept. Larger
-// buffers, and buffers of further concurrent readers, are freed after one read. Thread-safe. The
-// functions take no lock and call only mmap, so a signal handler that opens a file may call them. A
-// forked child does not inherit the buffers, and must call forget().
+// Reusable memory for reads of records from the disk. With new memory for each read, each page
+// would cost a page fault; for a file of 110 KB, these faults take longer than checking and copying
+// the bytes. A buffer belongs to one read at a time, begins at a page boundary, and still contains
+// the bytes of its last read. At most k_kept buffers of k_bytes each are kept. All other buffers
+// are freed after one read: larger ones, and those of further concurrent readers. Thread-safe. The
+// functions take no lock, and allocate only by mmap, so they may be called in a signal handler that
+// opens a file. A forked child does not inherit the buffers, and must call forget().
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace cube::cache {
 
 class ReadBuffers {
  public:
-  // Room for a record with a block of 1 MiB, at any offset in a page. With its head, such a record
-  // belongs to the first size class above 1 MiB (disk_index.cc).
+  // Room for the record of a block of 1 MiB, at any offset in a page. With its head, such a record
+  // is in the first size class above 1 MiB (disk_index.cc).
   static constexpr std::size_t k_bytes = (1 << 20) / 8 * 9 + 4096;
   static constexpr std::size_t k_kept = 4;
 
@@ -38,7 +38,7 @@ class ReadBuffers {
     std::size_t size() const { return mapping_.size(); }
 
    private:
-    ReadBuffers* owner_;  // null: the buffer is not taken back
+    ReadBuffers* owner_;  // null: the buffer is freed, not kept
     base::Mapping mapping_;
   };
 
@@ -50,7 +50,8 @@ class ReadBuffers {
       return Lease(nullptr, std::move(*mapping));
     }
     for (auto& slot : kept_) {
-      // Acquire: the last reader has finished using the buffer. Pairs with the release in keep.
+      // Acquire: pairs with the release in keep(), so that the last reader has finished with the
+      // buffer.
       if (std::byte* const at = slot.exchange(nullptr, std::memory_order_acquire))
         return Lease(this, base::Mapping::adopt(at, k_bytes));
     }
@@ -59,7 +60,7 @@ class ReadBuffers {
     base::sys::madvise(mapping->data(), k_bytes, MADV_DONTFORK);
     return Lease(this, std::move(*mapping));
   }
-  // For a forked child, where the buffers are not mapped.
+  // Call it in a forked child, where the buffers are not mapped.
   void forget() {
     for (auto& slot : kept_) slot.store(nullptr, std::memory_order_relaxed);
   }
@@ -76,7 +77,7 @@ class ReadBuffers {
     }
   }
 
-  // These buffers are never unmapped, because the owner is never freed.
+  // The buffers are never unmapped, because this object is never destroyed.
   std::array<std::atomic<std::byte*>, k_kept> kept_{};
 };
 

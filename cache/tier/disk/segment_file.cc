@@ -30,7 +30,8 @@ AlignedBytes allocate(std::uint64_t bytes) {
   return AlignedBytes(new (std::align_val_t{k_record_alignment}, std::nothrow) std::byte[bytes]);
 }
 
-// Reads the size, the times and the header. Both ways to read a file begin with this step.
+// Reads the size, the times and the header of the file. Both read_footer and walk_records begin
+// with this step.
 base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   SegmentContents contents;
   struct ::stat st {};
@@ -46,7 +47,7 @@ base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   return contents;
 }
 
-// A window of a file in memory. The reader moves it forward through the file.
+// A part of a file in memory. The window moves forward through the file.
 class ReadWindow {
  public:
   ReadWindow(int fd, std::uint64_t file_bytes) : fd_(fd), file_bytes_(file_bytes) {}
@@ -116,7 +117,7 @@ base::Result<SegmentContents> read_footer(int fd, std::uint32_t number) {
 }
 
 void will_need_footer(const DiskDirectory& directory, std::uint32_t number) {
-  // Room for some thousand rows.
+  // Enough for some thousand rows.
   constexpr std::int64_t k_usual_footer = 128 << 10;
   const auto fd = directory.open_segment(number, O_RDONLY);
   struct ::stat st {};
@@ -134,8 +135,8 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
   std::uint64_t at = k_disk_header_bytes;
   while (const std::byte* const head = window.at(at, sizeof(Record))) {
     const std::uint64_t bytes = reinterpret_cast<const Record*>(head)->record_size;
-    // The size is trusted only after the hash that covers it has matched. Before that, it is only
-    // checked that the record lies inside the file.
+    // The size is trusted only after the hash of the header has matched. Before that, this only
+    // checks that the record lies inside the file.
     if (bytes < sizeof(Record) || bytes % k_record_alignment != 0) break;
     const std::byte* const whole = window.at(at, bytes);
     if (whole == nullptr) break;
@@ -145,7 +146,7 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
       contents->rows.push_back(footer_row(record, at));
     at += bytes;
   }
-  // A failed read does not prove that there is no record.
+  // After a failed read, further records may exist.
   if (window.error() != 0) return base::fail(window.error());
   contents->data_end = at;
   return contents;
@@ -168,14 +169,14 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   if (written) written = base::write_at(fd, &trailer, sizeof trailer, at);
   if (!written) return base::fail(written.error().value);
   const std::uint64_t file_bytes = at + sizeof trailer;
-  // A restart searches for the trailer at the end of the file, where it lies only after this
-  // truncation.
+  // Truncates the file after the trailer, because a restart looks for the trailer at the end of the
+  // file.
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(file_bytes)); sys::failed(e))
     return base::fail(static_cast<int>(-e));
   if (durable) {
     if (const long e = sys::raw(SYS_fdatasync, fd); sys::failed(e))
       return base::fail(static_cast<int>(-e));
-    // A file that is on the disk need not also stay in memory.
+    // Removes the file from the page cache, where it is not needed.
     sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);
   }
   return file_bytes;
@@ -192,7 +193,7 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
     return base::fail(error);
   };
   if (!try_lock(fd->get(), LOCK_EX)) return give_up(EBUSY);
-  // If the file system cannot reserve room, a full disk is noticed only at the write.
+  // If the file system cannot reserve room, continues: a full disk is then noticed only at a write.
   const long reserved = sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(file_bytes));
   if (sys::failed(reserved) && reserved != -EOPNOTSUPP && reserved != -ENOSYS)
     return give_up(static_cast<int>(-reserved));
@@ -210,7 +211,8 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
   SegmentWriter writer;
   auto mapping = base::Mapping::shared(fd->get(), 0, k_page, PROT_NONE);
   if (!mapping) return give_up(mapping.error().value);
-  // The lock belongs to this process, and must not outlive the process in a child.
+  // A forked child must not inherit the mapping, because it would keep the lock after this process
+  // has ended.
   sys::madvise(mapping->data(), mapping->size(), MADV_DONTFORK);
   struct ::stat st {};
   sys::fstat(fd->get(), &st);

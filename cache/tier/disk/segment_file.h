@@ -1,11 +1,11 @@
-// One segment file. One process writes and seals the file, and it is read again after a restart.
-// Life: the file is created with its room reserved, and records are appended. Then it is sealed:
-// the footer is written after the records, and the rest of the room is freed. If a file has no
-// footer and its writer is dead, another process walks its records as far as headers and data are
-// sound. Invariants: the writer holds an exclusive flock through a mapping of the header page. So
-// no fd stays open, and the kernel releases the lock when the writer dies. Before a file is written
-// by its path, the identity of the file is checked. Thread safety: a SegmentWriter belongs to one
-// thread at a time; the functions are pure except for the file.
+// One segment file. One process writes and seals the file; after a restart, its records are entered
+// in the index again. Life: the file is created with reserved room, and records are appended. Then
+// the file is sealed: the footer is written after the records, and the rest of the room is freed.
+// If a file has no footer and its writer is dead, another process reads its records, up to the
+// first damaged record. Invariants: the writer holds an exclusive flock through a mapping of the
+// header page. So no fd stays open, and the kernel releases the lock when the writer dies. The
+// writer opens the file by its path for each write, and checks that it is the same file. Thread
+// safety: a SegmentWriter belongs to one thread at a time. The functions change only the file.
 #pragma once
 
 #include <span>
@@ -23,27 +23,27 @@ struct SegmentContents {
   DiskHeader header{};
   std::uint64_t data_end = k_disk_header_bytes;
   std::uint64_t file_bytes = 0;
-  std::uint32_t changed_s = 0;  // the file's mtime, which is the time of the last use by a job
+  std::uint32_t changed_s = 0;  // the file's mtime: when a job last used it
   std::vector<DiskFooterRow> rows;
   bool has_footer = false;
 };
 
 // Reads the footer. EBADMSG: the header or the footer is not sound.
 base::Result<SegmentContents> read_footer(int fd, std::uint32_t number);
-// Starts readahead of the bytes that read_footer reads, without waiting for them.
+// Makes the kernel read ahead the bytes that read_footer needs. Does not wait for them.
 void will_need_footer(const DiskDirectory& directory, std::uint32_t number);
 // Reads the records of a file without a footer. EBADMSG: the header is not sound.
 base::Result<SegmentContents> walk_records(int fd, std::uint32_t number);
-// Writes the footer and truncates the file after it. If `durable` is true, returns only when the
-// whole file is on the disk.
+// Writes the footer, truncates the file after it, and returns the new size of the file. If
+// `durable` is true, returns only when the whole file is on the disk.
 base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint64_t data_end,
                                          std::span<const DiskFooterRow> rows, bool durable);
-// Reads all of the bytes, or returns the errno. EIO: the file ends too early.
+// Reads exactly this many bytes. EIO: the file ends too early.
 base::Result<void> read_fully(int fd, void* to, std::uint64_t bytes, std::uint64_t at);
 
 class SegmentWriter {
  public:
-  // ENOSPC: there is no room. EEXIST: there is already a file with this number.
+  // Creates the file. ENOSPC: there is no room. EEXIST: there is already a file with this number.
   static base::Result<SegmentWriter> create(const DiskDirectory& directory, std::uint32_t number,
                                             std::uint64_t file_bytes, std::uint64_t job);
   // Whether the file has room for `records` more records with `bytes` bytes in total, and for the
@@ -56,7 +56,7 @@ class SegmentWriter {
   void add_row(const DiskFooterRow& row) { rows_.push_back(row); }
   base::Result<std::uint64_t> seal(const DiskDirectory& directory, bool durable);
 
-  // For a forked child: forgets the file, which belongs to the parent.
+  // Call it in a forked child. Forgets the file, which belongs to the parent.
   void forget() { lock_.forget(); }
 
   std::uint32_t number() const { return number_; }

@@ -1,8 +1,8 @@
 // The format of a segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, then records
-// back to back in the format of record.h. A sealed file also has a footer, which is a table of the
-// records, and a trailer at the very end, so that a restart reads only footers. Invariants: values
-// that the checks below accept refer only to places inside the file. A file without a sound trailer
-// was not sealed. Thread safety: plain values and pure functions.
+// back to back in the format of record.h. A sealed file also has a footer: a table of the records,
+// and a trailer at the very end. So a restart reads only the footers. Invariants: values that the
+// checks below accept refer only to places inside the file. A file without a sound trailer was not
+// sealed. Thread safety: plain values and pure functions.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +28,14 @@ struct DiskHeader {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t number;  // the number in the file's name
-  std::uint64_t job;     // the job that wrote it
+  std::uint64_t job;     // the job that has written the file
   std::uint64_t created_ns;
   std::uint64_t reserved[3];  // zero
   std::uint64_t hash;         // xxh3 of everything before it
 };
 
-// One record. A record that is dropped later is marked in its own header, because a footer never
-// changes.
+// A row for each record. If a record is dropped later, it is marked in its own header, because a
+// footer never changes.
 struct DiskFooterRow {
   std::uint64_t path_hash;
   std::uint64_t inode_hash;  // base::hash_inode of device and inode; 0 for a block
@@ -44,9 +44,9 @@ struct DiskFooterRow {
   std::uint32_t state;       // 0: valid; otherwise dropped before the file was sealed
   std::uint32_t reserved;    // zero
 
-  // Whether the record has an entry by inode, so that a change through another name of the file
-  // finds the record. Blocks have none: a file has thousands of blocks, and the stat of the file
-  // proves each block at each open.
+  // Whether the index has an entry by inode for the record, so that a change through another name
+  // of the file finds it. Blocks have no such entry: a file may have thousands of blocks, and each
+  // open compares them with the file's stat.
   bool has_inode() const { return inode_hash != 0; }
 };
 
@@ -68,14 +68,15 @@ struct DiskTrailer {
   std::uint64_t hash;      // xxh3 of everything before it
 };
 
-// The mark of a dropped record. A single wrong byte cannot make the record valid again.
+// The mark of a dropped record. Even if one byte of the mark is damaged, the record does not become
+// valid again.
 inline constexpr std::uint32_t k_disk_dropped = 0xffffffff;
 
 static_assert(sizeof(DiskHeader) == 64 && sizeof(DiskFooterRow) == 32 && sizeof(DiskTrailer) == 64);
 static_assert(std::is_trivially_copyable_v<DiskHeader> &&
               std::is_trivially_copyable_v<DiskTrailer>);
 
-// The largest number of bytes from the end of the records to the end of the file.
+// The most bytes that the footer and the padding before it can take.
 constexpr std::uint64_t most_footer_bytes(std::uint64_t row_count) {
   return k_page + base::round_up(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer)) +
          sizeof(DiskTrailer);
@@ -96,7 +97,7 @@ inline bool is_sound(const DiskHeader& header, std::uint32_t number) {
          header.number == number && header.hash == hash_of(header);
 }
 
-// Checks a trailer of a file of this size.
+// Checks the trailer of a file of this size.
 inline bool is_sound(const DiskTrailer& trailer, std::uint32_t number, std::uint64_t file_bytes) {
   if (trailer.magic != DiskTrailer::k_magic || trailer.version != k_disk_version ||
       trailer.number != number)

@@ -8,8 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// The number of places that one call visits. The number is small, because the calling thread also
-// serves programs.
+// The most places that one call visits. The thread must also handle requests of programs.
 constexpr std::uint32_t k_places_a_call = 4096;
 constexpr std::uint64_t k_put_off_ns = 1000 * base::k_ns_per_ms;
 
@@ -23,16 +22,16 @@ void ClusterBlocks::begin() {
 }
 
 bool ClusterBlocks::take(std::uint32_t place) {
-  // Loads the count before walking the blocks, so that the next walk finds blocks that become whole
-  // later.
+  // Loads the count before the walk over the blocks. If a block becomes whole later, the count
+  // differs at the next visit.
   const std::uint32_t wholes = chunks_.wholes(place);
   if (wholes == seen_[place]) return false;
   auto chunk = chunks_.chunk_at(place);
-  // The place is just being given to another file.
+  // The place is being given to another file at this moment.
   if (!chunk) return false;
   seen_[place] = wholes;
-  // The path is missing if the file was changed, or if its row was reused for another file. The
-  // file to which the bytes belong is then unknown.
+  // If the file was changed, or if its row was reused for another file, the path is missing.
+  // Without the path, the file of the bytes is unknown.
   if (!names_.find(chunk->key, name_)) return false;
   at_ = std::uint64_t{chunk->number} * k_chunk_bytes;
   end_ = std::min(at_ + k_chunk_bytes, name_.stat.size);
@@ -98,7 +97,7 @@ bool ClusterBlocks::find(const FileKey& file, std::uint64_t at) {
 void ClusterBlocks::end(bool is_put_off) {
   if (!std::exchange(has_found_, false)) return;
   if (!is_put_off) return chunks_.note_shared(claim_, found_.pages);
-  // Only the leader can find the block again.
+  // Only the object of the leader's walk (see begin()) finds the block again.
   if (seen_.empty()) return;
   seen_[claim_.place()] = chunks_.wholes(claim_.place()) - 1;
   if (again_ns_ == 0) again_ns_ = base::coarse_monotonic_ns() + k_put_off_ns;

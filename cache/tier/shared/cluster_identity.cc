@@ -8,15 +8,15 @@
 namespace cube::cache {
 namespace {
 
-// Identifies the machine and its boot, because device numbers are valid only on one machine.
+// Identifies the machine since its last boot, because device numbers mean something only there.
 std::uint64_t node_tag() {
   char text[64];
   const long n = base::sys::read_small_file("/proc/sys/kernel/random/boot_id", text, sizeof text);
   return base::sys::failed(n) ? 0 : base::hash_bytes(text, static_cast<std::size_t>(n));
 }
 
-// Identifies the job and its user. The user is included, because a record of another user must be
-// compared with a stat. The stat shows whether this user may see the file.
+// Identifies the job and its user. Another user's record needs a stat at the origin, which shows
+// whether this user may see the file. So the tags of different users must differ.
 std::uint64_t job_tag(const std::string& job) {
   if (job.empty()) return 0;
   const std::uint64_t parts[] = {base::hash_path(job), base::sys::geteuid()};

@@ -19,7 +19,7 @@ std::uint64_t ClusterMounts::row_of(std::uint64_t tag, bool is_own_machine) {
   return own;
 }
 
-// Acquire: pairs with the releases in note(), so that the device that note() stored is visible.
+// The acquire pairs with the releases in note(), so that the device stored there is visible.
 bool ClusterMounts::is_stable(std::uint64_t row) const {
   const Row* const of = row_at(row);
   if (of == nullptr) return false;
@@ -42,9 +42,10 @@ void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
   stat.mount_id = of.mount_id.load(std::memory_order_relaxed);
 }
 
-// Device numbers are valid only on one machine; the number on another machine may be equal by
-// chance. A disk does not invent inode numbers. So on this machine, a different inode number on a
-// disk means a different tree, which a container has mounted.
+// Device numbers of different machines may be equal by chance, so they are compared only if this
+// machine has read the file. A disk does not invent inode numbers. So if this machine has read the
+// file and it lies on a disk, a different inode number means that a container has mounted another
+// tree there.
 bool ClusterMounts::may_be_same(std::uint64_t row, const FileStat& remote,
                                 const FileStat& here) const {
   if (remote.inode == here.inode) return true;
@@ -61,8 +62,9 @@ void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileSt
     of.agreed.fetch_or(k_unstable, std::memory_order_release);
     return;
   }
-  // Two mounts of this node correspond to one mount of the other node. Only the stat of a file
-  // shows on which of the two mounts it lies.
+  // If earlier files were on another device, two mounts of this node correspond to one mount of the
+  // other node. Only a stat then shows on which of the two a file lies, so the row becomes
+  // unstable.
   const std::uint64_t before = of.device.exchange(here.device(), std::memory_order_relaxed);
   if (before != 0 && before != here.device())
     of.agreed.fetch_or(k_unstable, std::memory_order_release);

@@ -147,7 +147,7 @@ bool ClusterOffers::next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns)
     }
     place.state.store(Pushed::free, std::memory_order_release);
     if (ready == Ready::yes) return true;
-    // If not all users may enter the directories, the other blocks of the file cannot be shared
+    // If not all users may search the directories, the other blocks of the file cannot be shared
     // either.
     if (is_there && ready == Ready::never)
       no_blocks_until_ns_.store(base::coarse_monotonic_ns() + k_no_blocks_ns,
@@ -166,8 +166,8 @@ bool ClusterOffers::next_pushed(ClusterOffer& offer, std::uint64_t now_ns) {
     const std::uint64_t cas = place.cas;
     const Record& record = *pin;
     const Ready ready = prepare(offer, pin, record, cas, now_ns);
-    // When the lease has ended, no node waits for the record any longer, and the leader will find
-    // it.
+    // After the end of the lease, no node waits for the record any longer. The leader's walk will
+    // find it.
     if (ready == Ready::later && now_ns < place.until_ns) {
       place.pin = std::move(pin).keep();
       continue;
@@ -186,8 +186,8 @@ bool ClusterOffers::is_wanted(const Record& record) const {
   return !place || client_.takes_offer(cluster_key(options_.space, *place, record.kind));
 }
 
-// Walking over all records that were put off takes time, so the walks become rarer while the server
-// stays unreachable.
+// A walk over all records that were put off takes time. So while the server stays unreachable,
+// these walks become rarer.
 void ClusterOffers::note_put_off(Note& note, std::uint64_t now_ns) {
   if (note.retry_ns != 0) return;
   note.retry_ns = now_ns + (k_first_retry_ns << std::min(note.retries, k_most_doublings));
@@ -203,7 +203,7 @@ void ClusterOffers::put_off(const Place& place, std::uint64_t now_ns) {
   note_put_off(note, now_ns);
 }
 
-// Collects the records of the segment to offer. Returns whether there are any.
+// Collects the records of the segment that must be offered. Returns whether there are any.
 bool ClusterOffers::look_at(std::uint32_t segment, std::uint64_t now_ns) {
   const SegmentRow& row = ram_.region().segment_row(segment);
   Note& note = notes_[segment];
@@ -222,7 +222,8 @@ bool ClusterOffers::look_at(std::uint32_t segment, std::uint64_t now_ns) {
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
     if (record.stale.load(std::memory_order_acquire) == Record::k_unconfirmed)
       are_all_confirmed = false;
-    // A path that only another view has found may belong to another mount.
+    // Skips records that this process's view has not seen, because their path may lie on another
+    // mount there.
     if (!record.is_seen_by(ram_.region().own_view()) ||
         !may_be_shared(record, options_.with_private))
       return;
@@ -251,7 +252,7 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
       offsets_.pop_back();
       Pin pin;
       std::uint32_t generation = 0;
-      // If the generation differs, the segment now has other records.
+      // If the generation differs, the segment contains other records now.
       if (!ram_.hold(segment_, generation, pin) || generation != generation_) {
         offsets_.clear();
         break;
@@ -267,8 +268,8 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
       }
       const Ready ready = prepare(offer, pin, record, 0, now_ns);
       if (ready == Ready::later) {
-        // The record is offered after the access check. The end of the check wakes this thread.
-        // Other records should not wait for an origin that hangs.
+        // Waits for the check of the directories, whose end wakes this thread. But if the origin
+        // hangs, puts the record off, so that other records need not wait.
         if (!path_rights_.is_stuck(now_ns)) {
           offsets_.push_back(offset);
           return false;
@@ -283,7 +284,7 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
     segment_ = next;
     ++looked;
     look_at(next, now_ns);
-    // Stops after a while, because answers of the servers must wait for this walk. The next walk
+    // Stops after a while, because answers of the servers must wait during this walk. The next call
     // continues here.
     if (base::monotonic_ns() - now_ns > k_longest_walk_ns) return false;
   }

@@ -25,7 +25,7 @@ constexpr std::size_t k_most_known = 4096;
 class ClusterPathRights::Desk final : public HelperDesk {
  public:
   using HelperDesk::HelperDesk;
-  // Owned by the client's thread, except while the checking thread works.
+  // Used by the client's thread, except while the checking thread works.
   std::string path;
   bool is_open = false;
 

@@ -1,9 +1,8 @@
-// Decides whether all users may search the directories of a file. A check is a stat at the origin.
-// A separate thread makes the check, so an origin that hangs does not hold up the thread that talks
-// to the servers. Only one check is in progress at a time. The result of a check is valid for a
-// minute. Life: the thread starts at the first check. end() tells the thread to end, without
-// waiting for it. The thread that ends last deletes the shared state. Thread safety: only the
-// client's thread uses it, except for the functions that the checking thread runs.
+// Decides whether all users may search the directories above a file. Each directory is checked by a
+// stat at the origin. A separate thread makes the checks, so that an origin that hangs does not
+// hold up the client's thread. Only one check is in progress at a time, and its result is valid for
+// a minute. The thread starts at the first check. end() tells it to end, without waiting. Thread
+// safety: only the client's thread may use the object.
 #pragma once
 
 #include <atomic>
@@ -18,16 +17,16 @@ namespace cube::cache {
 class ClusterPathRights {
  public:
   enum class Access : std::uint8_t { all, some, unknown };
-  // Wakes the client when a check has ended.
+  // `client` is woken when a check has ended.
   explicit ClusterPathRights(ClusterClient& client) : client_(client) {}
   ~ClusterPathRights() { end(); }
   ClusterPathRights(const ClusterPathRights&) = delete;
   ClusterPathRights& operator=(const ClusterPathRights&) = delete;
 
-  // Returns the result of a check, without waiting. Returns unknown if this check or another check
-  // is in progress.
+  // Returns the result of a check, without waiting. Returns `unknown` while this check or another
+  // one is in progress.
   Access access_to(std::string_view directory, std::uint64_t now_ns);
-  // Whether the check takes so long that other records should not wait for it.
+  // Whether the current check takes so long that other records should not wait for it.
   bool is_stuck(std::uint64_t now_ns) const;
   void end();
   // For a forked child, which does not have the checking thread.

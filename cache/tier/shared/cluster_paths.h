@@ -1,6 +1,6 @@
-// Maps each path to a name that is the same on all nodes. The name consists of the id of the path's
-// origin (CUBESHIM_CLUSTER_ORIGIN, or the prefix itself) and the path below the prefix. Thread
-// safety: immutable.
+// Maps each path to a name that is the same on all nodes. The name consists of the id of the origin
+// (CUBESHIM_CLUSTER_ORIGIN, or the prefix itself) and the path below the prefix. Thread safety:
+// immutable.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ class ClusterPaths {
   explicit ClusterPaths(const base::Config& config);
   struct Place {
     std::uint64_t origin = 0;  // ClusterKey::hash_of_origin
-    std::string_view below;    // points into the path; empty for the prefix itself
+    std::string_view below;    // a part of the given path; empty for the prefix itself
   };
   std::optional<Place> place_of(std::string_view path) const;
 

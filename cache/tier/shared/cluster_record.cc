@@ -15,7 +15,7 @@ bool is_zero(const std::byte* from, const std::byte* to) {
 
 bool is_directory(const FileStat& stat) { return (stat.mode & S_IFMT) == S_IFDIR; }
 
-// Whether the record's fields are consistent with its kind.
+// Whether the fields of the record fit its kind.
 bool has_sense(const Record& record) {
   switch (record.kind) {
     case RecordKind::file: return record.stat.is_regular() && record.data_size == record.stat.size;

@@ -1,6 +1,6 @@
-// The form in which other nodes get a record of a file, of a block of a large file, or of a
-// listing. The record is compact. The record contains the path below the prefix, and the tags of
-// the job and the node that have read the file. The record has no marks. Thread safety: pure
+// The form in which the cluster stores the record of a file, of a block of a large file, or of a
+// listing. Such a record is compact, and its marks are not set. The record contains the path below
+// the prefix, and the tags of the job and of the node that have read the file. Thread safety: pure
 // functions; nothing is allocated.
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace cube::cache {
 
-// The bytes before the bytes of the file, and the number of zeros after them.
+// The part of a record before its data (`bytes`), and the number of zeros after the data
+// (`padding`).
 struct ClusterHead {
   alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX + k_record_alignment];
   std::size_t size = 0, padding = 0;
@@ -34,17 +35,18 @@ void write_cluster_head(const ClusterContent& content, const ClusterTags& tags, 
 
 // Whether all users may read the file, or list the directory.
 bool is_for_everybody(const FileStat& stat);
-// Whether the record may be shared. False if the file changes, or may have changed within the
-// granularity of its times. Also false if some users may not read it and `with_private` is false.
+// Whether the record may be shared. False if the file is being changed, or may have been changed
+// again without a change of its times. If `with_private` is false, also false for a file that some
+// users may not read.
 bool may_be_shared(const Record& record, bool with_private);
 
-// Returns the record in these bytes. The record must have this kind and path and the form that
-// write_cluster_head writes, and both hashes must match. Null: the record is damaged, or it is
-// another record. DirectoryData checks the data of a listing later.
+// Returns the record in these bytes. Checks its kind, its path, its hashes, and that it has the
+// form that write_cluster_head writes. Null: the record is damaged, or is another record. The
+// entries of a listing are not checked here, but by DirectoryData.
 Record* check_cluster_value(std::span<std::byte> bytes, RecordKind kind,
                             std::string_view below_prefix);
 
-// Whether both stats describe the same version of a file. Inode numbers are ignored, because they
+// Whether both stats belong to the same version of a file. Inode numbers are ignored, because they
 // may differ between nodes.
 bool is_same_but_inode(const FileStat& a, const FileStat& b);
 

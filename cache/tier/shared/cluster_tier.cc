@@ -22,7 +22,8 @@ constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms,
                         k_shortest_deadline_ns = 2 * base::k_ns_per_ms, k_first_pause_ns = 500'000,
                         k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
-// If a fetch takes this long, asking a server costs almost nothing in comparison.
+// If fetches from the origin take this long, a request to a server costs almost nothing in
+// comparison.
 constexpr std::uint64_t k_slow_fetch_ns = 3 * base::k_ns_per_ms;
 
 std::size_t shared_kind(RecordKind kind) {
@@ -34,7 +35,7 @@ void pause_for(std::uint64_t ns) {
   base::sys::futex_wait(&word, 0, ns);
 }
 
-// While this object lives, a thread that fetches ahead may hold an answer.
+// While this object exists, a thread that fetches ahead may hold an answer (AheadWindow::hold).
 class HeldAhead {
  public:
   HeldAhead(AheadWindow& window, const Tier::Judge& judge)
@@ -59,9 +60,9 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.servers = config.cluster.texts;
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
-  // Another node may share larger files than this node accepts. The limit is so high that only such
-  // a record is refused. If the length of the record made the whole answer invalid, the connection
-  // would be closed.
+  // Another node may share larger files than this node accepts. A value above this limit would
+  // close the connection, so the limit includes all usual items. A record that is too large is then
+  // refused without closing the connection.
   options.most_bytes = std::max(largest_cluster_value(config), k_usual_item_bytes);
   options.rows = &ram.region().server_row(0);
   options.stats = &stats;
@@ -116,9 +117,9 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
   return usual ? std::min(most_ns, std::max(2 * *usual, k_shortest_deadline_ns)) : most_ns;
 }
 
-// With almost no hits, only one request in 16 asks the servers. But a process that is ahead of the
-// other nodes has no hits, and those nodes wait for its leases. So if the origin is slow, a process
-// always asks for files.
+// Whether to ask the servers. With almost no hits, only one call in 16 returns true. But a process
+// that is ahead of the other nodes has no hits, and the other nodes profit from its leases. So if
+// the origin is slow, this always returns true for files and blocks.
 bool ClusterTier::is_worth_asking(RecordKind kind) {
   if (colds_[shared_kind(kind)].is_to_ask()) return true;
   if (kind == RecordKind::block)
@@ -126,7 +127,7 @@ bool ClusterTier::is_worth_asking(RecordKind kind) {
   return kind == RecordKind::file && fetch_ns(0.1).value_or(0) >= k_slow_fetch_ns;
 }
 
-// A process that offers no records must not take leases, because other nodes would wait for them.
+// A process that offers no records must not take leases, because other nodes would wait in vain.
 bool ClusterTier::wants_lease(const Judge& judge) const {
   if (!client_.takes_offers()) return false;
   if (judge.wanted() == RecordKind::file) return true;
@@ -135,8 +136,9 @@ bool ClusterTier::wants_lease(const Judge& judge) const {
 
 std::uint64_t ClusterTier::longest_wait(const Judge& judge) const {
   if (judge.wanted() == RecordKind::file) return at_most(k_longest_wait_ns);
-  // A fetch ahead waits for a block about as long as the origin takes to deliver a block. If the
-  // origin is the bottleneck, a second request for the block would slow it down further.
+  // Waits for a block at most twice as long as a fetch from the origin takes. A fetch ahead may
+  // wait longer than a program: if the origin is the bottleneck, a second request for the block
+  // would slow it down further.
   const std::uint64_t most =
       judge.whom() == Judge::For::program ? k_longest_wait_ns : k_longest_wait_ahead_ns;
   const std::uint64_t usual = block_fetch_ns_.load(std::memory_order_relaxed);
@@ -149,7 +151,7 @@ void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey
              is_one_of_many = judge.whom() == Judge::For::many;
   const bool has_lease = wants_lease(judge);
   const unsigned lease = has_lease ? k_lease_seconds : 0;
-  // The time that files take at the origin does not predict the time of blocks.
+  // at_most() is based on fetches of whole files, which do not predict the time of blocks.
   const std::uint64_t deadline = is_file ? at_most(deadline_ns_) : deadline_ns_,
                       began = base::monotonic_ns();
   std::uint64_t pause = k_first_pause_ns, limit = 0;
@@ -257,8 +259,8 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
   }
   stats_.count(Counter::cluster_hits);
   colds_[shared_kind(judge.wanted())].note(/*is_hit=*/true);
-  // Replaces the tags in the record. The new tags identify the row of the mount, and show whether a
-  // revalidation is needed.
+  // Replaces the tags in the record. Afterwards, node_tag is the row of the mount, and job_tag
+  // shows whether a revalidation is needed.
   const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
   const std::uint64_t row = mounts_.row_of(base::hash_bytes(parts, sizeof parts),
                                            tags_.node != 0 && record->node_tag == tags_.node);
@@ -284,13 +286,14 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
 
 bool ClusterTier::is_of_version(const Record& record, const FileStat& stat) {
   if (!is_same_but_inode(record.stat, stat)) return false;
-  // If the file was read within a tick of the clock after its last change, this may be another file
-  // that was created within the same tick.
+  // The file may have been read within the same tick of the clock as its last change. A different
+  // inode number may then belong to a new file of the same tick.
   if (record.stat.inode != stat.inode && is_within_step(record.stat.changed, record.fetched_ns))
     return false;
   if (!mounts_.may_be_same(record.node_tag, record.stat, stat)) return false;
-  // Several blocks of one file prove no more than a single block. Inode 1 proves nothing, because
-  // many mounts that invent inode numbers give it to their root.
+  // Equal inode numbers of blocks are not noted, because several blocks of one file prove no more
+  // than one block. An equal inode number 1 is not noted either: many mounts that invent inode
+  // numbers give this number to their root.
   const bool proves_nothing = record.kind == RecordKind::block || stat.inode == 1;
   if (record.stat.inode != stat.inode || !proves_nothing)
     mounts_.note(record.node_tag, record.stat, stat);

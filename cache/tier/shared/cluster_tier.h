@@ -1,13 +1,13 @@
 // The tier of the memcached servers that nodes share (doc/CLUSTER.md). On a miss, a program asks
 // the home server of the file. Files that a program has fetched from the origin are offered in the
-// background (cluster_offers.h). Invariants: visit passes only records that are whole and have this
-// path. A record is served without a revalidation at the origin only if all of these are true:
-// another process of this job has read the file, the mode is immutable, the mount's inode numbers
-// are the same on both nodes, and this node has not changed the file. An open waits for an answer
-// for at most CUBESHIM_CLUSTER_DEADLINE. An open waits at most 50 ms for another node that reads
-// the file or block; a fetch ahead of a block waits at most 200 ms. If this process will not use a
-// lease, it gives the lease back. Thread safety: as Tier. If its thread cannot be started, the tier
-// answers nothing.
+// background (cluster_offers.h). Invariants: visit() passes only records that are whole and have
+// this path. A record is served without a revalidation at the origin only under four conditions.
+// Another process of this job has read the file. The mode is `immutable`. The mount's inode numbers
+// are the same on both nodes. This node has not changed the file. An open waits at most
+// CUBESHIM_CLUSTER_DEADLINE for an answer. An open waits at most 50 ms for another node that
+// fetches the file or block; a fetch ahead of a block waits at most 200 ms. If this process will
+// not use a lease, it gives the lease back. If the client's thread cannot be started, the tier has
+// no records. Thread safety: as Tier.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace cube::cache {
 
 class ClusterTier final : public Tier {
  public:
-  // The tier is never freed. On failure, `why` is one line for the user.
+  // The tier is never freed. On failure, `why` explains the failure to the user in one line.
   static base::Result<ClusterTier*> open(const base::Config& config, RamTier& ram,
                                          base::Stats& stats, std::string& why);
 
@@ -61,21 +61,21 @@ class ClusterTier final : public Tier {
               ClusterClientOptions options);
 
   using Outcome = ClusterClient::Outcome;
-  // Asks the servers. Also waits for another node that has the lease of a file or a block. Listings
-  // have no leases.
+  // Asks the servers. If another node has the lease of the file or block, waits for that node.
+  // Listings have no leases.
   void ask(std::string_view key, const Judge& judge, const ClusterKey& place,
            ClusterClient::Answer& answer);
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer,
             Judge& judge);
   void start_thread();
-  // fetch_ns returns a quantile of the time that fetches of whole files from the origin take.
-  // Empty: there were too few fetches. at_most limits a wait to a multiple of the time within which
-  // 95 % of these fetches end, if this time is known.
+  // fetch_ns returns a quantile of the times that fetches of whole files from the origin have
+  // taken. Empty: there were too few fetches. at_most limits a wait to twice the time within which
+  // most of these fetches end, if this time is known.
   std::optional<std::uint64_t> fetch_ns(double quantile) const;
   std::uint64_t at_most(std::uint64_t most_ns) const;
   bool is_worth_asking(RecordKind kind);
   bool wants_lease(const Judge& judge) const;
-  // The longest time for which waiting for another node's fetch is worthwhile.
+  // The longest time for which it is worthwhile to wait for another node's fetch.
   std::uint64_t longest_wait(const Judge& judge) const;
   bool may_be_changed(std::uint64_t hash) const;
   void note_change(std::uint64_t hash);
@@ -87,20 +87,19 @@ class ClusterTier final : public Tier {
   const bool is_immutable_;
   const std::uint64_t deadline_ns_;
   const ClusterTags tags_;
-  // Files, blocks and listings each have a pool, because a job that gets no hits of one kind may
-  // get hits of the other kinds.
+  // Files, blocks and listings each have a pool, because a job may get hits of only some kinds.
   static constexpr std::size_t k_shared_kinds = 3;
   ColdPool colds_[k_shared_kinds];
   ClusterMounts mounts_;
   AheadWindow ahead_;
   ClusterClient client_;
   ClusterOffers offers_;
-  // How long fetches of whole blocks from the origin have recently taken; 0: not known yet.
+  // The time that recent fetches of whole blocks from the origin have taken; 0: not known yet.
   std::atomic<std::uint64_t> block_fetch_ns_{0};
   LeaseWaits block_waits_;
-  // The leases of this process. A `cas` of 0 marks a block that the process fetches without a
-  // lease. The thread that has won a lease removes it from the table. A thread claims a place that
-  // is free or whose lease has expired, and first writes the end of its own lease there.
+  // The leases of this process. A `cas` of 0 marks a block that this process fetches without a
+  // lease. To add a lease, a thread finds a place that is free or whose lease has expired, and
+  // claims it by writing end_ns first. Later the same thread removes the lease from the table.
   struct Lease {
     std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };

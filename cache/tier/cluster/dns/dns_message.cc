@@ -11,7 +11,7 @@ constexpr std::uint16_t k_internet = 1, k_recursion_wanted = 0x0100, k_is_answer
                         k_opcode = 0x7800, k_is_cut = 0x0200, k_code = 0x000f;
 constexpr unsigned k_no_name = 3;
 
-// Reads bytes, and notes an attempt to read beyond the end.
+// Reads bytes. After an attempt to read beyond the end, is_sound() is false.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -131,7 +131,7 @@ DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view na
     if (!has_address || is_smaller(found, answer.address)) answer.address = found;
     has_address = true;
   }
-  // If the answer is truncated, the part that has arrived suffices.
+  // An address from a truncated answer is good enough.
   if (has_address) {
     answer.kind = DnsAnswer::Kind::address;
   } else if ((flags & k_is_cut) == 0 && reader.is_sound()) {

@@ -1,5 +1,5 @@
-// Encodes questions to name servers and decodes their answers (RFC 1035), as far as address lookups
-// need this. It does no I/O. An answer comes from the network, so it may contain any bytes. Thread
+// Encodes questions to name servers, and decodes their answers (RFC 1035). Supports only lookups of
+// addresses, and does no I/O. An answer comes from the network, so it may contain any bytes. Thread
 // safety: pure functions; nothing is allocated.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace cube::cache {
 enum class DnsType : std::uint16_t { v4 = 1, v6 = 28 };
 
 inline constexpr std::size_t k_most_dns_bytes = 512;  // the maximum size of a datagram
-// Returns the size of the question in bytes, or 0 if the name cannot be asked for.
+// Writes a question to `to`, and returns its size in bytes. 0: the name is not valid.
 std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_t id,
                                std::span<std::byte, k_most_dns_bytes> to);
 
@@ -28,8 +28,8 @@ struct DnsAnswer {
     not_ours  // the message does not answer our question
   };
   Kind kind = Kind::not_ours;
-  // The address, without a port. If the answer has several addresses, this is the smallest, so that
-  // all nodes use the same address.
+  // The address, without a port. If the answer contains several addresses, the smallest one is
+  // used, so that all nodes use the same address.
   ServerAddress address;
 };
 DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type,

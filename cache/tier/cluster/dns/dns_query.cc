@@ -57,7 +57,7 @@ ResolverSettings parse_resolver_settings(std::string_view text) {
         take_option(word, settings);
     }
   }
-  // Uses the default of libc.
+  // The default of libc.
   if (settings.servers.empty())
     settings.servers.push_back(*parse_server_address("127.0.0.1:53", {}));
   return settings;
@@ -124,8 +124,8 @@ void DnsQuery::ask(std::uint64_t now_ns) {
     const long made = sys::socket(server.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (sys::failed(made)) continue;
     socket_.reset(static_cast<int>(made));
-    // A connected socket receives only the answers of this server, and reports an error if the
-    // server refuses.
+    // A connected socket receives only datagrams of this server, and reports an error if no server
+    // listens there.
     if (sys::failed(sys::connect(socket_.get(), &server.any, server.bytes)) ||
         sys::failed(sys::send(socket_.get(), question, size, MSG_NOSIGNAL | MSG_DONTWAIT)))
       continue;

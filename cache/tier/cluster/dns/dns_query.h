@@ -1,8 +1,8 @@
-// Looks up the name of a server. Like libc, it searches /etc/hosts first, and then asks the name
-// servers of /etc/resolv.conf, with the search list of that file. libc's own resolver does not suit
-// a thread in a host program, because it loads libraries, allocates, and waits. No function of this
-// class waits: the owner polls. Invariants: a query ends within k_longest_ns. The sockets of a
-// query are in the fd table of its thread. Thread safety: one thread.
+// Looks up the name of a server. Like libc, a query searches /etc/hosts first, and then asks the
+// name servers of /etc/resolv.conf, with the search list of that file. libc's own resolver is not
+// used: it loads libraries, allocates, and waits, which a thread in a host program must not do. No
+// function of this class waits: the owner polls. Invariant: a query ends within k_longest_ns. The
+// socket of a query belongs to the fd table of its thread. Thread safety: one thread.
 #pragma once
 
 #include <poll.h>
@@ -23,9 +23,9 @@ struct ResolverSettings {
   std::uint64_t timeout_ns = 1'000'000'000;
   unsigned rounds = 2;
 };
-// Parses `text`, the content of a file such as /etc/resolv.conf.
+// Parses the text of a file in the format of /etc/resolv.conf.
 ResolverSettings parse_resolver_settings(std::string_view text);
-// Returns the names to ask for, in the order of the questions.
+// Returns the names to ask for, in the order in which they must be tried.
 std::vector<std::string> names_to_ask(std::string_view host, const ResolverSettings& settings);
 
 class DnsQuery {

@@ -1,9 +1,8 @@
-// Limits how many records may be fetched ahead at the same time. The limit is a MiB for each
-// server, estimated from the size of recent answers. More records at a time would delay records
-// that a program waits for, without being faster. The window also limits how many answers wait for
-// room in the region. Each of these occupies a request row of the client, and programs need some of
-// the rows. Thread-safe. Functions of this class wait, so only threads of the library may call
-// them.
+// Limits how many records may be fetched ahead at the same time: as many as make up 1 MiB for each
+// server, estimated from the sizes of recent answers. A larger number would only delay records that
+// a program waits for. Also limits how many answers may wait for room in the region. Each such
+// answer occupies a request row of the client, and programs need some of the rows, too.
+// Thread-safe. Functions of this class wait, so only threads of the library may call them.
 #pragma once
 
 #include <atomic>
@@ -19,7 +18,7 @@ class AheadWindow {
   static constexpr unsigned k_most_held = 24;
 
   explicit AheadWindow(std::size_t servers) : servers_(servers) {}
-  // Waits until one more answer may be held.
+  // Waits until one more answer may occupy a row. let_go() ends this.
   void hold();
   void let_go();
   // Waits until one more record may be fetched.

@@ -1,5 +1,5 @@
-// Tells how many threads have recently asked at the same time. While that number of callers waits,
-// another request is unlikely. Thread safety: one thread.
+// Remembers how many threads have recently waited for answers at the same time. While as many
+// threads wait now, another request is unlikely. Thread safety: one thread.
 #pragma once
 
 #include <algorithm>

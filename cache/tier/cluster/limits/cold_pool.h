@@ -1,5 +1,6 @@
-// If almost no request is a hit, only one request in 16 is sent to the servers. After a hit, all
-// requests are sent again for a while. Thread-safe; the counts may be slightly wrong.
+// Decides whether a request is sent to the servers. If almost no request is a hit, only one in 16
+// is sent. After a hit, all requests are sent again for a while. Thread-safe. The counts may be
+// slightly wrong.
 #pragma once
 
 #include <atomic>

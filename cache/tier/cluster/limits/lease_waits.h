@@ -1,6 +1,6 @@
-// Decides whether waiting for another node's fetch is worthwhile. If at least half of the last
-// waits were worthwhile, the answer is always yes. Otherwise the answer is yes for one wait in 8.
-// Thread-safe; the counts may be a little off.
+// Decides whether to wait for another node's fetch. If at least half of the last waits have
+// succeeded, every caller waits. Otherwise only one caller in 8 waits. Thread-safe. The counts may
+// be slightly wrong.
 #pragma once
 
 #include <atomic>

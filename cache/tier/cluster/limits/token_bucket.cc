@@ -15,12 +15,12 @@ bool TokenBucket::take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns
   };
   constexpr std::uint64_t k_large = 64 << 20, k_year_ns = 365 * 86400 * base::k_ns_per_s;
   const std::uint64_t cost = std::min(ns_of(bytes), k_year_ns);
-  // The latest time that the word can contain after payments for records.
+  // The latest time that the word can contain if it is not corrupt.
   const std::uint64_t latest =
       now_ns + k_burst_ns + std::min(std::max(ns_of(k_large), cost), k_year_ns);
   std::uint64_t free = free_ns.load(std::memory_order_relaxed);
   do {
-    // A later time means that the word is corrupt, so no thread waits for it.
+    // If the word is corrupt, no thread waits for its time.
     const std::uint64_t begin = free > latest ? now_ns : std::max(free, now_ns);
     if (begin > now_ns + k_burst_ns) return false;
     if (free_ns.compare_exchange_weak(free, begin + cost, std::memory_order_relaxed)) return true;

@@ -1,5 +1,5 @@
-// Limits the bytes per second, with bursts of at most a fifth of a second. The processes of a node
-// share the word. Thread-safe.
+// Limits the bytes per second, and allows bursts of at most a fifth of a second. The processes of a
+// node share the word `free_ns`. Thread-safe.
 #pragma once
 
 #include <atomic>
