@@ -16,8 +16,8 @@ std::uint64_t inode_hash_of(const FileStat& stat) {
   return base::hash_inode(stat.device(), stat.inode);
 }
 
-// What a word says about a file since its record was last verified. `unknown`: a change of another
-// inode has overwritten the word since then.
+// Whether a file has changed since its record was last verified, according to a word of the table.
+// `unknown`: a change of another inode has overwritten the word since then.
 enum class Since : std::uint8_t { unchanged, changed, unknown };
 
 Since since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, const Record& record) {
