@@ -65,6 +65,11 @@ class Starting {
   bool is_outermost_;
 };
 
+// The number of threads of the program that are ending the sidecar.
+constinit std::atomic<int> g_ending{0};
+constinit prefetch::EventCount g_ended;
+constinit thread_local bool t_is_ending [[gnu::tls_model("initial-exec")]] = false;
+
 // A crew of threads that starts at its first use.
 template <typename Crew>
 class OnDemand {
@@ -201,10 +206,34 @@ bool end_cluster() {
   return true;
 }
 
+constexpr unsigned k_patience_ms = 500;
+
+// Ends the sidecar and sets the state to `next`. Returns false if there was no sidecar. If another
+// thread is ending the sidecar, waits for that thread, because the caller may be about to end the
+// process, and the sidecar's socket would be left behind.
+bool end_sidecar(State next) {
+  auto running = State::running;
+  g_ending.fetch_add(1, std::memory_order_seq_cst);
+  const bool is_ours = g_state.compare_exchange_strong(running, next, std::memory_order_seq_cst);
+  if (is_ours) {
+    const KeepErrno keep;
+    const bool was_ending = std::exchange(t_is_ending, true);
+    std::exchange(g_sidecar, nullptr)->stop();
+    t_is_ending = was_ending;
+  }
+  g_ending.fetch_sub(1, std::memory_order_seq_cst);
+  g_ended.notify();
+  // A signal handler may have interrupted this thread's own stop.
+  if (!is_ours && !t_is_ending)
+    g_ended.wait_until([] { return g_ending.load(std::memory_order_seq_cst) == 0; },
+                       k_patience_ms * base::k_ns_per_ms);
+  return is_ours;
+}
+
 // Ends all threads and sets the state to `next`. Returns true if there were any threads.
 bool end(State next) {
   // A thread starts only if the state is `none`.
-  auto none = State::none, running = State::running;
+  auto none = State::none;
   g_state.compare_exchange_strong(none, next, std::memory_order_seq_cst);
   const bool had_scout = g_scout.forbid(), had_reader = g_reader.forbid();
   const bool holds_cluster = hold_cluster();
@@ -212,13 +241,8 @@ bool end(State next) {
   g_reader.end();
   g_scout.end();
   const bool had_others = (holds_cluster && end_cluster()) || had_reader || had_scout;
-  if (!g_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) return had_others;
-  const KeepErrno keep;
-  std::exchange(g_sidecar, nullptr)->stop();
-  return true;
+  return end_sidecar(next) || had_others;
 }
-
-constexpr unsigned k_patience_ms = 500;
 
 void allow_others() {
   g_reader.allow();
@@ -335,6 +359,8 @@ void end_with_this_thread() {
 void become_child() {
   end_with_this_thread();
   g_sidecar = nullptr;
+  g_ending.store(0, std::memory_order_relaxed);
+  t_is_ending = false;
   if (auto* const reader = g_reader.take(); reader != nullptr) reader->forget();
   g_scout.take();
   // Also forget the users of files, because threads of the parent may have been users.
