@@ -37,9 +37,15 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
 }
 
 void Changes::doubt_identity(std::string_view key, const FileStat* now) {
-  const Pin record =
-      parts_.ram.find_of_origin(k_mounts, RecordKind::file, key, base::hash_path(key));
-  if (record && (now == nullptr || !now->same_file(record->stat))) name_lost(key, record->stat);
+  // A change by this job can have marked a record before, and the path can have several records.
+  constexpr int k_most_records = 8;
+  for (int i = 0; i < k_most_records; ++i) {
+    const Pin record = parts_.ram.find_former(key, now);
+    if (!record) return;
+    name_lost(key, record->stat);
+    parts_.ram.mark_record_stale(*record,
+                                 Record::k_changed | Record::k_removed | Record::k_unlinked);
+  }
 }
 
 void Changes::entries_changed(const FileStat& directory) {

@@ -257,6 +257,29 @@ there(f"os.unlink({D!r} + '/f')")
 assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
 """)
 
+    def test_changed_file_removed_by_a_stranger_and_made_again_keeps_its_bytes(self):
+        changes = {
+            "os.chmod(f, 0o600)": ("f", "w"),
+            "os.utime(f, (500, 500))": ("f", "w"),
+            "open(f, 'a').write('more')": ("f", "w"),
+            "os.link(f, f + 'g'); os.unlink(f + 'g')": ("f", "w"),
+            "os.rename(f, f + 'g')": ("fg", "x"),
+        }
+        for change, (name, mode) in changes.items():
+            with self.subTest(change):
+                self.check(f"""
+start_stranger("rm {name}; echo")
+there(f"f = {{D!r}} + '/f'")
+there({change!r})
+line_of_stranger()
+there(make(D + "/{name}", "b", {mode!r}))
+end_if_inode_is_not_used_again({name!r})
+there(f"os.truncate({{D!r}} + '/{name}', 10000)")
+assert os.pread(fd, 4, 0) == b"aaaa", os.pread(fd, 4, 0)
+os.unlink(D + "/{name}")
+stranger.communicate("\\n")
+""")
+
     def test_file_that_loses_one_of_two_names_shows_its_new_bytes(self):
         changes = "rm f", "echo other > new && mv new f"
         found = {

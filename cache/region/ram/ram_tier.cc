@@ -113,6 +113,20 @@ Pin RamTier::find_successor(const Record& of) const {
   return found;
 }
 
+Pin RamTier::find_former(std::string_view path, const FileStat* now) const {
+  Pin found;
+  index_.visit(base::hash_path(path), [&](const RecordPlace& place) {
+    Pin record = pin(place);
+    if (!record || record->kind != RecordKind::file || !record->is_in_kernel() ||
+        record->path() != path || !record->is_physical() || record->may_be_gone())
+      return false;
+    if (now != nullptr && now->same_file(record->stat)) return false;
+    found = std::move(record);
+    return true;
+  });
+  return found;
+}
+
 bool RamTier::has_any(std::string_view path, std::uint64_t hash) const {
   return static_cast<bool>(
       find_if(RecordKind::file, path, hash, [](const Record&) { return true; }));

@@ -131,6 +131,10 @@ class RamTier {
   Pin find_successor(const Record& of) const;
   // Whether any view has a record of this path.
   bool has_any(std::string_view path, std::uint64_t hash) const;
+  // Returns a record of a file of a mount that had this path and is not `now` (null: any file). The
+  // result may be stale. A file that may be gone does not count, nor does a path through a link,
+  // which may have lost only the link.
+  Pin find_former(std::string_view path, const FileStat* now) const;
   // Like find, but for a record of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
   // Like find_of_kind, but for a record of any view that came from this origin.

@@ -117,7 +117,7 @@ void OpenPlan::plan_change() {
   // inode.
   cache::FileCache* const cache = attachment::attached_cache();
   if ((flags_ & k_may_change) == 0 || cache == nullptr ||
-      !cache->parts().ram.has_any(path_.key(), base::hash_path(path_.key())))
+      !cache->parts().ram.find_former(path_.key(), nullptr))
     return;
   const auto now = cache::stat_path(AT_FDCWD, path_.c_str(), cache::k_ask_server);
   cache->changes().doubt_identity(path_.key(), now ? &*now : nullptr);
@@ -172,8 +172,10 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   constexpr auto k_serve = [](void* who, cache::PartialFill& fill, int fd) {
     return static_cast<OpenPlan*>(who)->serve_fill(fill, fd);
   };
-  cache::OpenOutcome outcome =
-      cache.open({path_.key(), path_.c_str(), flags_, expect_new_fd, k_serve, this});
+  cache::OpenRequest request = {path_.key(), path_.c_str(), flags_, expect_new_fd, k_serve, this};
+  // A reader that bypasses this library would move only the kernel's offset of the file.
+  if (process::serves_copies()) request.serve_fill = nullptr;
+  cache::OpenOutcome outcome = cache.open(request);
   const std::uint64_t fetched_bytes =
       outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
   const bool is_kernels_error = outcome.error != 0 && !outcome.is_known_absent;

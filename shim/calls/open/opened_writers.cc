@@ -15,13 +15,15 @@ namespace cube::shim {
 
 namespace sys = base::sys;
 
-void note_writer(int fd, std::string_view key, bool close_on_exec) {
+void note_writer(int fd, std::string_view key, bool close_on_exec, bool is_new) {
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
   if (!stat || !stat->is_regular()) return;
   auto* const cache =
       !key.empty() ? attachment::attached_cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
+  // The inode of a new file may have belonged to another file, which is gone.
+  if (is_new) cache->changes().name_lost({}, *stat);
   OpenFileRef file = g_fds.is_within(fd) ? open_files::make() : OpenFileRef();
   // Without a row, the last close goes unnoticed, so the file counts as being written until this
   // process ends.

@@ -7,8 +7,8 @@
 namespace cube::shim {
 
 // Notes an fd that an open for writing has made. `key` is the covered path of the open, or empty if
-// no prefix covers the path.
-void note_writer(int fd, std::string_view key, bool close_on_exec);
+// no prefix covers the path. `is_new`: the open has certainly made the file.
+void note_writer(int fd, std::string_view key, bool close_on_exec, bool is_new = false);
 // Like note_writer, but in a child of vfork, which uses its parent's memory and whose next program
 // inherits the open file.
 void note_vforked_writer(int fd);

@@ -23,11 +23,12 @@ def ring():
 def word(queues, at, value=None):
     if value is not None: struct.pack_into('<I', queues, at, value)
     return struct.unpack_from('<I', queues, at)[0]
-def read_by(ring, fd):
+def read_by(ring, fd, at=0):
     number, queues, entries, sq, cq = ring
     to = ctypes.create_string_buffer(100)
     tail = word(queues, sq[1])
-    struct.pack_into('<BBHiQQI', entries, tail % 8 * 64, 22, 0, 0, fd, 0, ctypes.addressof(to), 100)
+    struct.pack_into('<BBHiQQI', entries, tail % 8 * 64, 22, 0, 0, fd, at % 2**64,
+                     ctypes.addressof(to), 100)
     word(queues, sq[6] + tail % 8 * 4, tail % 8)
     word(queues, sq[1], tail + 1)
     head = word(queues, cq[0])
@@ -49,6 +50,16 @@ if pid == 0:
     fd = os.open(f'{D}/f6', os.O_RDONLY)
     os._exit(os.read(fd, 9) != CONTENT[6][:9])
 print(os.waitpid(pid, 0)[1])
+# The ring reads a file at its own offset while the file is fetched.
+big = bytes(n % 251 for n in range(2 << 20))
+with open(f'{D}/big', 'wb') as f: f.write(big)
+os.utime(f'{D}/big', (1e9, 1e9))
+fd = os.open(f'{D}/big', os.O_RDONLY)
+print(os.pread(fd, 4, 9) == big[9:13])
+for n in range(3):
+    print(read_by(r, fd, -1) == (100, big[n * 100:][:100]), os.lseek(fd, 0, os.SEEK_CUR))
+print(os.read(fd, 4) == big[300:304])
+os.unlink(f'{D}/big')
 check_all()
 """
 LIBURING = """
