@@ -81,8 +81,8 @@ void Workers::settle() {
   mark_counted();
 
   // The kernel hands out requests in order, and has already handed out our own. So each earlier
-  // request is in the current turn of some worker. The request is counted when this turn is counted
-  // or over.
+  // request is in the current turn of some worker. That request has been counted if the worker's
+  // state is `counted`, or if the worker has begun its next turn.
   struct Watched {
     Worker* worker;
     std::uint64_t turn;

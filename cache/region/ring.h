@@ -95,7 +95,8 @@ class Ring {
   bool has_disk_writer() const;
 
   // The total size in bytes of the segments that lease() could return now. Sets `is_pinned` if
-  // further segments cannot be leased only because programs have files open.
+  // lease() could return at least one more segment, were it not pinned by a program that has a file
+  // open.
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Notes that a prefetched record waits for its first open. Call it before the record can be
   // found.

@@ -91,7 +91,8 @@ bool Ring::take_used_up(std::uint32_t segment) {
   if (!before.is_closed()) return false;
   const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
   const auto may = [&] {
-    // No process can call want_again() now, because its caller must have a pin on the record.
+    // A caller of want_again() has a pin on the record, and this function runs only while nothing
+    // pins the segment. So no process can call want_again() now.
     if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
         row.is_mapped.load(std::memory_order_acquire) != 0)
       return false;

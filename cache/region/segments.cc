@@ -9,8 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// If the tiers' writer has not reported for this time, it was killed, or waits for a disk that
-// hangs.
+// If the tiers' writer has not reported for this long, it has been killed or is waiting for a disk
+// that hangs.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
 void set_free(Region& region, std::uint32_t segment) {

@@ -203,9 +203,8 @@ int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto known = std::find_if(g_libraries->begin(), g_libraries->end(), of_range);
   if (known == g_libraries->end()) {
     Library made{range, {}};
-    // The calls of libc and of the loader may stay in libc, because there is no other libc in this
-    // namespace. The calls of the profiler's libunwind lead to libc because this library redirected
-    // them.
+    // Three libraries may call libc directly, so their calls are not checked: libc itself, this
+    // library, and the profiler's libunwind, whose calls this library has redirected to libc.
     const bool is_own = range.begin == look.libc.begin || range.begin == look.ours.begin ||
                         range.has(look.unwinder);
     if (!is_own && range.end != 0) find_slots(*info, made);

@@ -13,7 +13,7 @@
 namespace cube::shim {
 
 // Returns 0, or -errno if no kernel file could be opened (EMFILE ...); the file then stays served.
-// If the fd is not served, materialize() returns 0 at the cost of one load. `call` names, for the
+// If the fd is not served, materialize() returns 0 after a few loads. `call` names, for the
 // report, the call that needs the kernel file. By default, `call` is the name of the calling
 // function, which is also the name of libc's function.
 int materialize_slow(int fd, const char* call = __builtin_FUNCTION());

@@ -291,8 +291,9 @@ TEST(Kill, FetchKilledAtAnyStageLeavesNoWrongByte) {
   EXPECT_GE(counts.records_found, 2 * k_kills * 3 / 4) << "of those killed while using and leaving";
 }
 
-// Publishing a record of several segments takes too many single steps. So the test kills the
-// process at a delay after its read. About half of the kills precede the record's index entry.
+// Publishing a record of several segments takes too many single steps. So the test lets
+// the process run for some time after its read, and then kills it. About half of the kills precede
+// the record's index entry.
 TEST(Kill, FetchKilledWithinARunOfSegmentsLeavesNoWrongByte) {
   constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
   constexpr std::size_t k_size = 2'500'000;

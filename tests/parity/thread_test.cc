@@ -82,7 +82,7 @@ PARITY(Thread, CloseWhileOthersRead) {
   const char* const paths[] = {t.file("a", 50000), t.file("b", 50000)};
   using cube::parity::content_of;
   const std::string contents[] = {content_of("a", 50000), content_of("b", 50000)};
-  // Each round opens one of the two files, and its readers read another page.
+  // Each round opens one of the two files. Its readers read another page than in the round before.
   const auto file_of = [](unsigned round) { return round / 2 % 2; };
   const auto place_of = [](unsigned round) { return 1000 + round % 11 * 4096; };
   std::atomic<int> wrong{0};

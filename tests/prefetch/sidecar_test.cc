@@ -250,7 +250,8 @@ TEST(BackgroundThread, ThreadThatNeedsOnlyAProcessorIsWaitedForLonger) {
   EXPECT_TRUE(has_ended);
 }
 
-// The program's lock belongs to another fd table.
+// The kernel keeps POSIX locks by fd table. So a thread with its own table can close its fds of a
+// locked file, and the program keeps its lock.
 TEST(BackgroundThread, ThreadWithItsOwnFdsClosesThoseOfALockedFile) {
   static std::string path;
   static std::atomic<int> closed;

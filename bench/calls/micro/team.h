@@ -1,7 +1,8 @@
-// Processes that read a set at the same time, pass by pass, each in a different order. They are
-// forked before the first file is read, so a preloaded library handles each as a separate process.
-// Thread safety: one thread. If a team fails, it reports the reason on stderr, and every later pass
-// throws.
+// A team of processes that read the same set of files at the same time. Each process reads in an
+// order of its own, which is the same in every pass. A pass ends when all processes have read the
+// set. The processes are forked before the first file is read, so a preloaded library handles each
+// as a separate process. Thread safety: one thread. If a team fails, it reports the reason on
+// stderr, and every later pass throws.
 #pragma once
 
 #include <sys/types.h>

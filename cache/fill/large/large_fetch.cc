@@ -219,7 +219,8 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
   // A writer that starts after may_publish() increments its stripe's epoch before it searches for
-  // chunks. Readers then check the epoch, and do not serve these pages.
+  // chunks. A reader that sees the new epoch checks the file again, and does not serve these pages
+  // if the file may have been written.
   chunks.note_present(claim, pages);
   return true;
 }

@@ -81,8 +81,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
   ServerState& of = state(server);
   base::Stats& stats = *client_.options_.stats;
   const bool is_look = step_ == Step::looking;
-  // Between the question and the command, another client may have added or removed the item. The
-  // offer is then sent a second time, but never a third time.
+  // Before a command reaches the server, another client may add or remove the item. The offer is
+  // then sent a second time, but never a third time.
   const bool may_send_again = sendings_ < 2;
   auto end = OfferEnd::accepted;
   switch (answer.kind) {

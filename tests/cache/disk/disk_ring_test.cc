@@ -49,7 +49,7 @@ struct DiskRingTest : testing::Test {
   }
   ~DiskRingTest() override { cache->detach(); }
 
-  // Opens a file like a program. Returns true if its bytes are right.
+  // Opens a file as a program does. Returns true if its bytes are right.
   static bool open(FileCache& by, const std::string& path, std::size_t i) {
     const OpenOutcome outcome = by.open(request_for(path));
     if (outcome.pin) return tests::bytes_of(*outcome.pin) == content(i);

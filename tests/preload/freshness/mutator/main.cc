@@ -1,7 +1,7 @@
 // Changes a tree repeatedly without the library. Meanwhile, readers under the library read the tree
 // through mounts for which the kernel keeps names and stats for 0, 1 or 30 seconds. The promise of
-// the reader's mode must permit each answer (judge.h). As a test of the judge, a plain reader on a
-// mount of each timeout gets the same questions.
+// the reader's mode must permit each answer (judge.h). To test the judge, too, one reader for each
+// of these timeouts runs without the library and gets the same questions.
 //
 //   mutator [--seed N] [--steps N] [--jobs N] [--only TEXT]... [--most N] [--dir DIR]
 //
