@@ -36,15 +36,19 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
   parts_.for_each_tier([&](Tier& tier) { tier.content_changed(key, stat); });
 }
 
+void Changes::name_lost(const Record& record) {
+  const bool may_live = record.stat.links > 1 || !record.is_physical();
+  changed(record.path(), may_live ? nullptr : &record.stat, Record::k_gone);
+}
+
 void Changes::doubt_identity(std::string_view key, const FileStat* now) {
   // A change by this job can have marked a record before, and the path can have several records.
   constexpr int k_most_records = 8;
   for (int i = 0; i < k_most_records; ++i) {
     const Pin record = parts_.ram.find_former(key, now);
     if (!record) return;
-    name_lost(key, record->stat);
-    parts_.ram.mark_record_stale(*record,
-                                 Record::k_changed | Record::k_removed | Record::k_unlinked);
+    name_lost(*record);
+    parts_.ram.mark_record_stale(*record, Record::k_gone);
   }
 }
 

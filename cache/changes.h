@@ -33,12 +33,12 @@ class Changes {
   }
   // An entry of this directory was created or removed.
   void entries_changed(const FileStat& directory);
-  // Another node has removed this name of the file, or given it to another file. If the file had
-  // other names, these may still lead to it, and to its inode.
-  void name_lost(std::string_view key, const FileStat& stat) {
-    changed(key, stat.links > 1 ? nullptr : &stat,
-            Record::k_changed | Record::k_removed | Record::k_unlinked);
-  }
+  // Another node has removed the name of this record, or has given it to another file. If the file
+  // had other names, or if the path leads through a link, the inode may still belong to the file.
+  // The caller must have a pin on the record.
+  void name_lost(const Record& record);
+  // A process has just made this file, so all records of the inode are of a file that is gone.
+  void inode_reused(const FileStat& stat) { changed({}, &stat, Record::k_gone); }
   // Everything below this path may have changed: a directory, or a link to one, was renamed.
   void tree_changed(std::string_view directory);
   // Any file or directory may have changed, because no fd or no memory was left to find out which.

@@ -78,11 +78,9 @@ void Corrections::drop(const Record& listing) {
   changes_.entries_changed(stat);
 }
 
-void Corrections::drop_name(std::string_view key, const FileStat& stat, bool is_same_file) {
-  // Makes a copy, because the record that contains the stat may be reclaimed.
-  const FileStat copy = stat;
-  if (is_same_file) return changes_.content_changed(key, &copy);
-  changes_.name_lost(key, copy);
+void Corrections::drop_name(const Record& file, bool is_same_file) {
+  if (!is_same_file) return changes_.name_lost(file);
+  changes_.content_changed(file.path(), &file.stat);
 }
 
 Pin Corrections::prover_of_negative_entries(std::string_view key, bool& is_certain) const {
@@ -139,7 +137,7 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
   for (int i = 0; i < k_most_records && (told.kinds & Told::k_other) == 0; ++i) {
     const Pin file = parts_.ram.find(key, base::hash_path(key));
     if (!is_of_name(file) || !is_refuted()) break;
-    drop_name(key, file->stat, /*is_same_file=*/false);
+    drop_name(*file, /*is_same_file=*/false);
     has_corrected = true;
   }
   for (int i = 0; i < k_most_records && (told.kinds & Told::k_directory) == 0; ++i) {
@@ -213,7 +211,7 @@ void Corrections::learn_stat(std::string_view key, const FileStat& stat, bool no
   learn(key, {.kinds = kind_of_mode(stat.mode), .no_follow = no_follow});
   if (const Pin file = parts_.ram.find(key, base::hash_path(key));
       file && (!no_follow || file->is_physical()) && !file->stat.is_unchanged_since(stat))
-    drop_name(key, file->stat, file->stat.same_file(stat));
+    drop_name(*file, file->stat.same_file(stat));
   if (const Pin own = listing_of(key); own && (!no_follow || own->is_physical())) {
     const auto data = DirectoryData::of(*own);
     if (data && data->has_true_times() && !own->stat.is_unchanged_since(stat)) drop(*own);

@@ -67,7 +67,7 @@ class Corrections {
   bool correct_way(std::string_view way);
   bool believes_directory(std::string_view key) const;
   void drop(const Record& listing);
-  void drop_name(std::string_view key, const FileStat& stat, bool is_same_file);
+  void drop_name(const Record& file, bool is_same_file);
   bool find_broken_way(std::string_view key);
   // Follows final links of the key as long as memory knows their targets. The result lies in
   // `room`, which holds PATH_MAX bytes. Empty: the key does not end in a known link.

@@ -60,7 +60,8 @@ struct Record {
   // of the same version has replaced this record in the index, and only that record gets further
   // marks.
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8,
-                                 k_replaced = 16, k_unlinked = 32;
+                                 k_replaced = 16, k_unlinked = 32,
+                                 k_gone = k_changed | k_removed | k_unlinked;
 
   // The first cache line holds everything that a lookup needs.
   std::uint32_t magic;
@@ -108,6 +109,9 @@ struct Record {
     return (stale.load(std::memory_order_acquire) & k_in_place) != 0;
   }
   bool may_be_gone() const { return (stale.load(std::memory_order_acquire) & k_unlinked) != 0; }
+  bool has_lost_its_name() const {
+    return (stale.load(std::memory_order_acquire) & k_removed) != 0;
+  }
   bool has_only_lost_its_name() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_removed;
   }

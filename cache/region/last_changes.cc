@@ -35,7 +35,8 @@ Since since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, const 
 class MarkedRecord {
  public:
   MarkedRecord(const RamTier& ram, const Record& record)
-      : successor_(record.was_replaced() ? ram.find_successor(record) : Pin()),
+      : ram_(ram),
+        successor_(record.was_replaced() ? ram.find_successor(record) : Pin()),
         record_(successor_ ? *successor_ : record),
         hash_(inode_hash_of(record.stat)),
         row_(ram.region().last_change(hash_)) {}
@@ -45,12 +46,15 @@ class MarkedRecord {
   bool was_changed_in_place() const {
     if (record_.was_changed_in_place()) return true;
     const Since in_place = since(row_.in_place, hash_, record_);
-    // Nobody has reported that the file was removed, so its inode still belongs to it.
-    const bool is_there = since(row_.gone, hash_, record_) == Since::unchanged;
-    return in_place == Since::changed || (in_place == Since::unknown && is_there);
+    // A record in the index has all its marks. A record that has lost its place may have missed a
+    // mark. It counts as changed if no process of the node can have reported a removal.
+    return in_place == Since::changed ||
+           (in_place == Since::unknown && since(row_.gone, hash_, record_) == Since::unchanged &&
+            !ram_.is_in_index(record_));
   }
 
  private:
+  const RamTier& ram_;
   const Pin successor_;
   const Record& record_;
   const std::uint64_t hash_;

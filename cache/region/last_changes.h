@@ -1,8 +1,8 @@
 // The last changes of files that processes of the node have reported, by device and inode. If a
 // record is no longer in the index, it gets no more marks. If a file is open with such a record,
 // this table tells whether the file has changed. A new change can overwrite the row of another
-// inode. The file of the other inode then counts as changed, but only if no process can have
-// removed it. Thread-safe, across processes too. Async-signal-safe, no allocation.
+// inode. The file of the other inode then counts as changed, but only if no process of the node can
+// have reported its removal. Thread-safe, across processes too. Async-signal-safe, no allocation.
 #pragma once
 
 #include <cstdint>

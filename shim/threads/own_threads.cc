@@ -65,7 +65,7 @@ class Starting {
   bool is_outermost_;
 };
 
-// The number of threads of the program that are ending the sidecar.
+// The number of threads of the program that are in end_sidecar().
 constinit std::atomic<int> g_ending{0};
 constinit prefetch::EventCount g_ended;
 constinit thread_local bool t_is_ending [[gnu::tls_model("initial-exec")]] = false;
@@ -209,22 +209,23 @@ bool end_cluster() {
 constexpr unsigned k_patience_ms = 500;
 
 // Ends the sidecar and sets the state to `next`. Returns false if there was no sidecar. If another
-// thread is ending the sidecar, waits for that thread, because the caller may be about to end the
-// process, and the sidecar's socket would be left behind.
+// thread is ending the sidecar, waits for that thread, but not for long. Otherwise, the caller
+// could end the process, and the sidecar's socket would be left behind.
 bool end_sidecar(State next) {
+  // False in a signal handler that has interrupted this thread's own end_sidecar().
+  const bool is_outermost = !std::exchange(t_is_ending, true);
+  if (is_outermost) g_ending.fetch_add(1, std::memory_order_seq_cst);
   auto running = State::running;
-  g_ending.fetch_add(1, std::memory_order_seq_cst);
   const bool is_ours = g_state.compare_exchange_strong(running, next, std::memory_order_seq_cst);
   if (is_ours) {
     const KeepErrno keep;
-    const bool was_ending = std::exchange(t_is_ending, true);
     std::exchange(g_sidecar, nullptr)->stop();
-    t_is_ending = was_ending;
   }
+  if (!is_outermost) return is_ours;
+  t_is_ending = false;
   g_ending.fetch_sub(1, std::memory_order_seq_cst);
   g_ended.notify();
-  // A signal handler may have interrupted this thread's own stop.
-  if (!is_ours && !t_is_ending)
+  if (!is_ours)
     g_ended.wait_until([] { return g_ending.load(std::memory_order_seq_cst) == 0; },
                        k_patience_ms * base::k_ns_per_ms);
   return is_ours;
@@ -359,8 +360,7 @@ void end_with_this_thread() {
 void become_child() {
   end_with_this_thread();
   g_sidecar = nullptr;
-  g_ending.store(0, std::memory_order_relaxed);
-  t_is_ending = false;
+  g_ending.store(t_is_ending ? 1 : 0, std::memory_order_relaxed);
   if (auto* const reader = g_reader.take(); reader != nullptr) reader->forget();
   g_scout.take();
   // Also forget the users of files, because threads of the parent may have been users.

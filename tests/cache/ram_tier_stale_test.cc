@@ -185,6 +185,9 @@ TEST_F(RamTierTest, LastChangesMayBeOverwrittenByThoseOfAnotherFile) {
   const Pin held = tests::find(tier, "/a");
   const FileStat other = stat_in_row_of(*region, held->stat);
   note_last_change(*region, other, k_in_place);
+  EXPECT_FALSE(was_changed_and_kept(tier, *held)) << "marks reach a record in the index";
+  tier.mark_stale("/a");
+  ASSERT_TRUE(put(tier, "/a", "newer"));
   EXPECT_TRUE(was_changed_and_kept(tier, *held)) << "a change may have been overwritten";
   note_last_change(*region, other, k_unlinked);
   EXPECT_FALSE(was_changed_and_kept(tier, *held)) << "so may a removal";

@@ -262,8 +262,8 @@ assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
             "os.chmod(f, 0o600)": ("f", "w"),
             "os.utime(f, (500, 500))": ("f", "w"),
             "open(f, 'a').write('more')": ("f", "w"),
-            "os.link(f, f + 'g'); os.unlink(f + 'g')": ("f", "w"),
             "os.rename(f, f + 'g')": ("fg", "x"),
+            "os.link(f, f + 'g'); os.unlink(f + 'g')": ("f", "x"),
         }
         for change, (name, mode) in changes.items():
             with self.subTest(change):
@@ -278,6 +278,18 @@ there(f"os.truncate({{D!r}} + '/{name}', 10000)")
 assert os.pread(fd, 4, 0) == b"aaaa", os.pread(fd, 4, 0)
 os.unlink(D + "/{name}")
 stranger.communicate("\\n")
+""")
+
+    def test_file_whose_former_name_is_used_again_shows_its_new_bytes(self):
+        for move in "os.rename(f, f + 'g')", "os.link(f, f + 'g'); os.unlink(f)":
+            with self.subTest(move):
+                self.check(f"""
+there(f"f = {{D!r}} + '/f'")
+there({move!r})
+there(make(D + "/f", "c"))
+there(make(D + "/fg", "b", "r+"))
+assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
+os.unlink(D + "/fg")
 """)
 
     def test_file_that_loses_one_of_two_names_shows_its_new_bytes(self):

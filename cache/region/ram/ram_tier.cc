@@ -113,12 +113,20 @@ Pin RamTier::find_successor(const Record& of) const {
   return found;
 }
 
+bool RamTier::is_in_index(const Record& record) const {
+  return index_.visit(base::hash_inode(record.stat.device(), record.stat.inode),
+                      [&](const RecordPlace& place) {
+                        return region_->segment(place.segment) + place.offset ==
+                               reinterpret_cast<const std::byte*>(&record);
+                      });
+}
+
 Pin RamTier::find_former(std::string_view path, const FileStat* now) const {
   Pin found;
   index_.visit(base::hash_path(path), [&](const RecordPlace& place) {
     Pin record = pin(place);
     if (!record || record->kind != RecordKind::file || !record->is_in_kernel() ||
-        record->path() != path || !record->is_physical() || record->may_be_gone())
+        record->path() != path || !record->is_physical() || record->has_lost_its_name())
       return false;
     if (now != nullptr && now->same_file(record->stat)) return false;
     found = std::move(record);

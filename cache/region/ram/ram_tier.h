@@ -129,11 +129,13 @@ class RamTier {
   // Returns the record that has replaced `of` (Record::k_replaced). The result may be stale. Empty:
   // the index no longer has such a record.
   Pin find_successor(const Record& of) const;
+  // Whether the index still has this record, so that marks reach it.
+  bool is_in_index(const Record& record) const;
   // Whether any view has a record of this path.
   bool has_any(std::string_view path, std::uint64_t hash) const;
   // Returns a record of a file of a mount that had this path and is not `now` (null: any file). The
-  // result may be stale. A file that may be gone does not count, nor does a path through a link,
-  // which may have lost only the link.
+  // result may be stale. A file that is known to have lost a name does not count, because it may
+  // have kept another name. Nor does a path through a link, which may have lost only the link.
   Pin find_former(std::string_view path, const FileStat* now) const;
   // Like find, but for a record of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;

@@ -66,10 +66,11 @@ NameChange::NameChange(int dir, const char* path, Of of)
   const KeepErrno keep;
   const int follow = of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW;
   auto stat = cache::stat_path(dir, path, follow);
-  // Another node may have removed the other links. The mount's attributes would not show that.
-  if (of == Of::name && stat && stat->is_regular() && stat->links > 1)
-    stat = cache::stat_path(dir, path, follow | cache::k_ask_server);
   if (!stat || (!covered_ && !cache->changes().knows_device(stat->device()))) return;
+  // Another node may have removed the other links. The mount's attributes would not show that.
+  if (of == Of::name && stat->is_regular() && stat->links > 1)
+    stat = cache::stat_path(dir, path, follow | cache::k_ask_server);
+  if (!stat) return;
   before_ = *stat;
   materialize_other_names(*stat, "rename");
   const auto type = stat->mode & S_IFMT;

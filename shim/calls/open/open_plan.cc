@@ -116,10 +116,17 @@ void OpenPlan::plan_change() {
   // After the open, a truncated file could not be distinguished from a new file that has reused the
   // inode.
   cache::FileCache* const cache = attachment::attached_cache();
-  if ((flags_ & k_may_change) == 0 || cache == nullptr ||
-      !cache->parts().ram.find_former(path_.key(), nullptr))
-    return;
+  if ((flags_ & k_may_change) == 0 || cache == nullptr) return;
+  const cache::RamTier& ram = cache->parts().ram;
+  // A program that often appends to a file whose record is stale must not ask the server each time.
+  // An exclusive open shows by itself that the file is new.
+  const bool asks_if_stale = (flags_ & (O_APPEND | O_EXCL)) == 0;
+  const bool is_known = ram.has_any(path_.key(), base::hash_path(path_.key())) ||
+                        (asks_if_stale && ram.find_former(path_.key(), nullptr));
+  if (!is_known) return;
   const auto now = cache::stat_path(AT_FDCWD, path_.c_str(), cache::k_ask_server);
+  const int error = now ? 0 : now.error().value;
+  if (error != 0 && error != ENOENT && error != ENOTDIR && error != ESTALE) return;
   cache->changes().doubt_identity(path_.key(), now ? &*now : nullptr);
 }
 

@@ -59,7 +59,8 @@ int OpenPlan::note(int fd) {
   g_fds.forget(fd);
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
   constexpr int k_new_name = O_CREAT | O_EXCL;
-  const bool is_new = (flags_ & k_new_name) == k_new_name || (flags_ & O_TMPFILE) == O_TMPFILE;
+  const bool is_new = (flags_ & O_PATH) == 0 &&
+                      ((flags_ & k_new_name) == k_new_name || (flags_ & O_TMPFILE) == O_TMPFILE);
   if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec, is_new);
   if (follow_ == Follow::stranger) note_writer(fd, {}, close_on_exec, is_new);
   if (follow_ == Follow::direct) serve_in_blocks(fd, base::Counter::bypassed_flags);

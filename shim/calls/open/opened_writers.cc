@@ -23,7 +23,7 @@ void note_writer(int fd, std::string_view key, bool close_on_exec, bool is_new) 
       !key.empty() ? attachment::attached_cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   // The inode of a new file may have belonged to another file, which is gone.
-  if (is_new) cache->changes().name_lost({}, *stat);
+  if (is_new) cache->changes().inode_reused(*stat);
   OpenFileRef file = g_fds.is_within(fd) ? open_files::make() : OpenFileRef();
   // Without a row, the last close goes unnoticed, so the file counts as being written until this
   // process ends.
