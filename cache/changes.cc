@@ -37,8 +37,7 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
 }
 
 void Changes::name_lost(const Record& record) {
-  const bool may_live = record.stat.links > 1 || !record.is_physical();
-  changed(record.path(), may_live ? nullptr : &record.stat, Record::k_gone);
+  changed(record.path(), record.has_only_this_name() ? &record.stat : nullptr, Record::k_gone);
 }
 
 void Changes::doubt_identity(std::string_view key, const FileStat* now) {

@@ -29,7 +29,7 @@ class Changes {
   // The name of this file now refers to another file, or to none. `stat`: the file that had the
   // name; null: not known. `is_moved`: that file still has another name.
   void name_changed(std::string_view key, const FileStat* stat, bool is_moved) {
-    changed(key, stat, Record::k_changed | Record::k_removed | (is_moved ? 0 : Record::k_unlinked));
+    changed(key, stat, is_moved ? Record::k_changed | Record::k_removed : Record::k_gone);
   }
   // An entry of this directory was created or removed.
   void entries_changed(const FileStat& directory);

@@ -70,11 +70,8 @@ bool Freshness::is_still_right(const Record& record, const char* path, bool& has
   };
   std::uint32_t how = Record::k_changed;
   if (is_gone()) {
-    how |= Record::k_removed | Record::k_unlinked;
-    // If the path contains a link, perhaps only the link was removed, and the file still exists. If
-    // the file has other names, perhaps only this name was removed.
-    if (record.is_physical() && record.stat.links <= 1)
-      note_last_change(*region_, record.stat, how);
+    how = Record::k_gone;
+    if (record.has_only_this_name()) note_last_change(*region_, record.stat, how);
   }
   ram_->mark_stale(record.path(), how);
   return false;

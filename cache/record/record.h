@@ -95,6 +95,9 @@ struct Record {
   const char* path_text() const { return reinterpret_cast<const char*>(this + 1); }
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(this) + data_offset; }
   bool is_physical() const { return (flags & k_flag_physical) != 0; }
+  // If not, the file may still exist when this path no longer leads to it: perhaps only this name,
+  // or a link in the path, was removed.
+  bool has_only_this_name() const { return is_physical() && stat.links <= 1; }
   bool is_mappable() const { return (flags & k_flag_mappable) != 0; }
   bool is_prefetched() const { return (flags & k_flag_prefetched) != 0; }
   bool is_from_disk() const { return (flags & k_flag_from_disk) != 0; }

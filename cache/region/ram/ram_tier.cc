@@ -51,18 +51,23 @@ bool RamTier::is_within_region(const Record& record) const {
 }
 
 template <typename Accept>
-Pin RamTier::find_if(RecordKind kind, std::string_view path, std::uint64_t hash,
-                     Accept&& accept) const {
+Pin RamTier::find_first(std::uint64_t hash, Accept&& accept) const {
   Pin found;
   index_.visit(hash, [&](const RecordPlace& place) {
     Pin record = pin(place);
-    if (!record || record->kind != kind || record->path() != path || record->is_stale() ||
-        !accept(*record))
-      return false;
+    if (!record || !accept(*record)) return false;
     found = std::move(record);
     return true;
   });
   return found;
+}
+
+template <typename Accept>
+Pin RamTier::find_if(RecordKind kind, std::string_view path, std::uint64_t hash,
+                     Accept&& accept) const {
+  return find_first(hash, [&](const Record& record) {
+    return record.kind == kind && record.path() == path && !record.is_stale() && accept(record);
+  });
 }
 
 Pin RamTier::find(std::string_view path, std::uint64_t hash) const {
@@ -82,17 +87,11 @@ Pin RamTier::find_of_origin(OriginId origin, RecordKind kind, std::string_view p
 }
 
 Pin RamTier::find_directory(const FileStat& directory) const {
-  Pin found;
-  index_.visit(base::hash_inode(directory.device(), directory.inode),
-               [&](const RecordPlace& place) {
-                 Pin record = pin(place);
-                 if (!record || record->kind != RecordKind::directory || record->is_stale() ||
-                     !record->stat.same_file(directory) || !record->is_seen_by(region_->own_view()))
-                   return false;
-                 found = std::move(record);
-                 return true;
-               });
-  return found;
+  return find_first(
+      base::hash_inode(directory.device(), directory.inode), [&](const Record& record) {
+        return record.kind == RecordKind::directory && !record.is_stale() &&
+               record.stat.same_file(directory) && record.is_seen_by(region_->own_view());
+      });
 }
 
 Pin RamTier::find_of_others(std::string_view path, std::uint64_t hash) const {
@@ -102,15 +101,10 @@ Pin RamTier::find_of_others(std::string_view path, std::uint64_t hash) const {
 }
 
 Pin RamTier::find_successor(const Record& of) const {
-  Pin found;
-  index_.visit(base::hash_path(of.path()), [&](const RecordPlace& place) {
-    Pin record = pin(place);
-    const bool is_it = record && &*record != &of && record->path() == of.path() &&
-                       record->stat.same_file(of.stat) && record->stat.same_content(of.stat);
-    if (is_it) found = std::move(record);
-    return is_it;
+  return find_first(base::hash_path(of.path()), [&](const Record& record) {
+    return &record != &of && record.path() == of.path() && record.stat.same_file(of.stat) &&
+           record.stat.same_content(of.stat);
   });
-  return found;
 }
 
 bool RamTier::is_in_index(const Record& record) const {
@@ -122,17 +116,11 @@ bool RamTier::is_in_index(const Record& record) const {
 }
 
 Pin RamTier::find_former(std::string_view path, const FileStat* now) const {
-  Pin found;
-  index_.visit(base::hash_path(path), [&](const RecordPlace& place) {
-    Pin record = pin(place);
-    if (!record || record->kind != RecordKind::file || !record->is_in_kernel() ||
-        record->path() != path || !record->is_physical() || record->has_lost_its_name())
-      return false;
-    if (now != nullptr && now->same_file(record->stat)) return false;
-    found = std::move(record);
-    return true;
+  return find_first(base::hash_path(path), [&](const Record& record) {
+    return record.kind == RecordKind::file && record.is_in_kernel() && record.path() == path &&
+           record.is_physical() && !record.has_lost_its_name() &&
+           (now == nullptr || !now->same_file(record.stat));
   });
-  return found;
 }
 
 bool RamTier::has_any(std::string_view path, std::uint64_t hash) const {

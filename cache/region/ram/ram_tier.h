@@ -259,6 +259,10 @@ class RamTier {
 
  private:
   RecordContent seen_by_us(const RecordContent& content) const;
+  // Returns the first record of this hash that accept(record) accepts.
+  template <typename Accept>
+  Pin find_first(std::uint64_t hash, Accept&& accept) const;
+  // Like find_first, but for a record of this path that is not stale.
   template <typename Accept>
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
   // Pins the record at this place. Empty: there is no record, or it does not end within the region.
