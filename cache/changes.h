@@ -22,9 +22,10 @@ class Changes {
   void bytes_changed(std::string_view key, const FileStat& stat) {
     changed(key, &stat, Record::k_changed | Record::k_in_place);
   }
-  // Call it before bytes_changed() of a path that another process may have replaced. `now`: the
-  // stat of the path; null: the path does not exist. If the path no longer leads to the file of its
-  // record, a new file may have the inode, and a change in place may be a change of the new file.
+  // Call it before bytes_changed() if the path may now lead to another file. Drops the records of
+  // files that no longer have this path. The new file can have the inode of a removed one, and a
+  // write to the new file must not count as a write to the removed file. `now`: the stat of the
+  // path; null: the path does not exist.
   void doubt_identity(std::string_view key, const FileStat* now);
   // The name of this file now refers to another file, or to none. `stat`: the file that had the
   // name; null: not known. `is_moved`: that file still has another name.
@@ -33,15 +34,19 @@ class Changes {
   }
   // An entry of this directory was created or removed.
   void entries_changed(const FileStat& directory);
-  // Another node has removed the name of this record, or has given it to another file. If the file
-  // had other names, or if the path leads through a link, the inode may still belong to the file.
-  // The caller must have a pin on the record.
-  void name_lost(const Record& record);
-  // A process has just made this file, so all records of the inode are of a file that is gone.
-  void inode_reused(const FileStat& stat) { changed({}, &stat, Record::k_gone); }
+  // The path of this record no longer leads to the record's file, for example because another node
+  // has removed or replaced the file. Also drops other records of the inode, unless the file may
+  // still exist under another name. The caller must have a pin on the record. `now`: the stat of
+  // the path; null: not known, or no file has the path.
+  void name_lost(const Record& record, const FileStat* now = nullptr);
+  // This file was created after `before_ns` (base::boot_ns). Older records of its inode are records
+  // of a file that is gone.
+  void inode_reused(const FileStat& stat, std::uint64_t before_ns) {
+    changed({}, &stat, Record::k_gone, nullptr, before_ns);
+  }
   // Everything below this path may have changed: a directory, or a link to one, was renamed.
   void tree_changed(std::string_view directory);
-  // Any file or directory may have changed, because no fd or no memory was left to find out which.
+  // Some file or directory has changed, and no fd or memory was left to find out which.
   void all_changed();
   // Marks the beginning and the end of writing, from the open for writing to the last close. In
   // between, no process of the node caches the file.
@@ -55,14 +60,21 @@ class Changes {
 
   // Whether a file of this device was ever cached. False is certain; true may be wrong.
   bool knows_device(std::uint64_t device) const { return parts_.ram.knows_device(device); }
-  // True if nothing is cached or being fetched. Then no change that was made so far matters, but a
-  // later change may.
+  // Whether a file was ever cached under a path that contains a link. False is certain.
+  bool knows_paths_with_links() const {
+    return parts_.region.header().has_link_paths.load(std::memory_order_seq_cst) != 0;
+  }
+  // True if no process has begun a fetch in this region yet. Changes made so far then do not
+  // matter, but a later change may.
   bool is_empty() const {
     return parts_.region.header().has_fetched.load(std::memory_order_seq_cst) == 0;
   }
 
  private:
-  void changed(std::string_view key, const FileStat* stat, std::uint32_t how);
+  // `now`: the stat of the path; the path's records of this version are still right. `before_ns`:
+  // the time of the change (base::boot_ns), if it was not made just now.
+  void changed(std::string_view key, const FileStat* stat, std::uint32_t how,
+               const FileStat* now = nullptr, std::uint64_t before_ns = UINT64_MAX);
 
   CacheParts& parts_;
 };

@@ -212,6 +212,7 @@ void FileCache::abandon() {
   // A signal handler that forked may return into a read of this thread that uses the mapped memory.
   if (base::t_held_count == 0 || !base::may_be_in_handler()) parts_.region.unmap();
   FetchScope::forget();
+  SingleFlight::forget_flights();
 }
 
 void FileCache::forget_fills() { PartialFill::forget_all(); }

@@ -77,6 +77,7 @@ class LargeFiles {
   void look_after_lock(LargeFile& file, int fd) { file.look_after_lock(parts_, fd); }
   // These functions serve mappings; see LargeFile.
   bool may_be_shown(LargeFile& file, int fd) { return file.may_be_shown(parts_, fd); }
+  bool look_again(LargeFile& file, int fd) { return file.look_again(parts_, fd); }
   std::size_t pieces(const LargeFile& file, LargeFile::Range& range,
                      std::span<LargeFile::Piece> into) {
     return file.pieces(parts_, range, into);
@@ -88,9 +89,15 @@ class LargeFiles {
   LargeFile::Reading reading_of(const LargeFile& file, const LargeFile::Range& mapped) {
     return file.reading_of(parts_, mapped);
   }
-  bool fits(const LargeFile& file) {
-    const LargeFile::Range all{0, file.size()};
-    return file.fits(parts_, all, file.present_bytes(parts_, all));
+  bool is_of_whole_format(const LargeFile& file) { return file.is_of_whole_format(parts_); }
+  bool note_mapping_of_ranks(LargeFile& file) { return file.note_mapping_of_ranks(parts_); }
+  bool bring_to_map(LargeFile& file, const FdEpoch& fd, const LargeFile::Range& range,
+                    std::uint64_t until_ns, LargeFile::Pace& pace) {
+    return file.bring_to_map(parts_, fd, range, until_ns, pace);
+  }
+  bool fits(const LargeFile& file) { return fits(file, {0, file.size()}); }
+  bool fits(const LargeFile& file, const LargeFile::Range& range) {
+    return file.fits(parts_, range, file.present_bytes(parts_, range));
   }
   SingleFlight::Ticket begin_reading(const LargeFile& file) { return file.begin_reading(parts_); }
   void ask_mapped(const LargeFile& file, const base::Mapping& mapping, std::uint64_t begin,

@@ -114,7 +114,9 @@ bool DemandOpen::may_be_large(Counter reason) const {
 OpenOutcome DemandOpen::open_plain(Counter reason) {
   base::note_way_out();
   OpenOutcome outcome;
-  LargeFile::await_readers(parts_, base::hash_path(request_.key));
+  // An open in a signal handler may have interrupted a reader of its own thread.
+  if (reason != Counter::bypassed_busy)
+    LargeFile::await_readers(parts_, base::hash_path(request_.key));
   request_.before_kernel_open();
   const long fd = base::sys::open(request_.path, request_.flags);
   if (base::sys::failed(fd)) {

@@ -73,7 +73,8 @@ bool Freshness::is_still_right(const Record& record, const char* path, bool& has
     how = Record::k_gone;
     if (record.has_only_this_name()) note_last_change(*region_, record.stat, how);
   }
-  ram_->mark_stale(record.path(), how);
+  const bool is_replaced = current && !current->same_file(record.stat);
+  ram_->mark_stale(record.path(), how, is_replaced ? &*current : nullptr);
   return false;
 }
 

@@ -104,27 +104,28 @@ class PartialFill {
   RecordFill& fetch() { return *reinterpret_cast<RecordFill*>(fetch_); }
   const RecordFill& fetch() const { return *reinterpret_cast<const RecordFill*>(fetch_); }
 
+  alignas(64) std::byte hasher_[sizeof(base::Hasher)];
   std::atomic<State> state_{State::free};
   std::atomic<std::uint32_t> users_{0};
-  // Set when the fill is given up, even if it is being published. Reads that are still running are
-  // then discarded, because their FdEpoch no longer detects that the fd was closed.
-  std::atomic<bool> has_ended_{false};
   std::atomic<std::uint32_t> missing_{0};  // the number of parts that are not `here`
   // A futex that counts how often fetches of parts have ended. A waiter increments waiters_ before
   // it loads marks_.
   std::atomic<std::uint32_t> marks_{0};
   std::atomic<std::uint32_t> waiters_{0};  // too high if a jump has left a wait
+  std::uint32_t part_count_ = 0;
+  // Set when the fill is given up, even if it is being published. Reads that are still running are
+  // then discarded, because their FdEpoch no longer detects that the fd was closed.
+  std::atomic<bool> has_ended_{false};
   std::atomic<bool> hashing_{false};
-  std::atomic<bool> has_read_{false};    // a part has come from the origin
-  std::atomic<std::uint64_t> shown_{0};  // the end of the furthest read
-  // The next four members affect only speed.
-  std::atomic<Pages> pages_{Pages::unknown};
+  std::atomic<bool> has_read_{false};         // a part has come from the origin
+  std::atomic<Pages> pages_{Pages::unknown};  // affects only speed
+  std::atomic<std::uint64_t> shown_{0};       // the end of the furthest read
+  // The next three members affect only speed.
   std::atomic<std::uint64_t> next_{0};   // the end of the last read
   std::atomic<std::uint64_t> ahead_{0};  // up to here, parts or kernel pages were read ahead
   std::atomic<std::uint64_t> window_{0};
   std::atomic<Part> parts_[k_most_parts]{};
   std::uint64_t part_bytes_ = 0;
-  std::uint32_t part_count_ = 0;
   std::atomic<std::uint64_t> hash_of_path_{0};
   std::uint64_t hashed_ = 0;  // the file is hashed up to here; guarded by hashing_
   CacheParts* cache_ = nullptr;
@@ -132,7 +133,6 @@ class PartialFill {
   Pin pin_;
   SingleFlight::Hold flight_;
   alignas(RecordFill) std::byte fetch_[sizeof(RecordFill)];
-  alignas(64) std::byte hasher_[sizeof(base::Hasher)];
 };
 
 }  // namespace cube::cache

@@ -1,9 +1,11 @@
 #include "cache/fill/record_fill.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/record/recent_change.h"
 
 namespace cube::cache {
@@ -113,14 +115,33 @@ Pin RecordFill::show_head() {
   return pin;
 }
 
+// Whether the path still leads to the file. If a path of the node has changed since the last check,
+// asks the server. A prefetch must not wait here, so it gives up.
+bool RecordFill::has_path() {
+  if (watch_.are_paths_unchanged() || is_immutable_) return true;
+  base::OffStack path;
+  const bool may_wait = lane_ == Lane::demand || lane_ == Lane::demand_with_ring;
+  if (!may_wait || !path || content_.path.size() >= base::OffStack::k_bytes) return false;
+  *std::copy(content_.path.begin(), content_.path.end(), path.data()) = '\0';
+  watch_.renew_paths();
+  tier_->region().stats().count(Counter::origin_stats);
+  // If the path had no link at its end, it must not have one now. Links elsewhere in the path are
+  // the same, because is_content_unchanged() would notice a change.
+  const int flags = k_ask_server | (content_.physical ? AT_SYMLINK_NOFOLLOW : 0);
+  const auto now = stat_path(AT_FDCWD, path.data(), flags);
+  return now && now->is_unchanged_since(content_.stat);
+}
+
 bool RecordFill::publish() {
   // Checks for changes while the room can still be given back: as soon as the record is in the
   // index, other processes may find it.
-  if (!watch_.is_unchanged()) return refuse(Counter::bypassed_busy);
+  if (!has_path() || !watch_.is_content_unchanged()) return refuse(Counter::bypassed_busy);
   auto pin = tier_->publish(reservation_, content_);
   if (!pin)
     return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);
-  if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) {
+  // A change that is made after this check marks the record.
+  if (!has_path() || !watch_.is_content_unchanged() ||
+      !tier_->confirm(std::move(reservation_), *pin)) {
     // The record will never be confirmed. The mark frees the record's slots in the index, and keeps
     // the ring from waiting for it.
     tier_->mark_record_stale(**pin);

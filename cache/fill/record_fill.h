@@ -52,8 +52,9 @@ class RecordFill {
   Pin show_head();
   // Whether the destructor can give the whole room back.
   bool can_be_undone() const { return reservation_.can_be_undone(); }
-  // Whether the file was not changed through the shim since construction.
-  bool is_unchanged() const { return watch_.is_unchanged(); }
+  // Whether the file was not changed through the shim since construction. Its path may have
+  // changed.
+  bool is_unchanged() const { return watch_.is_content_unchanged(); }
   RamTier& tier() const { return *tier_; }
   // In a forked child: forgets the room, because it belongs to the parent.
   void abandon() { reservation_.abandon(); }
@@ -90,6 +91,7 @@ class RecordFill {
 
  private:
   bool begin_watch(const FileStat& stat, int fd);
+  bool has_path();
   bool refuse(base::Counter reason) {
     reason_ = reason;
     return false;

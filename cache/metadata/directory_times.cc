@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <iterator>
 
-#include "cache/base/memory/off_stack.h"
+#include "cache/base/process/mount_table.h"
 #include "cache/base/sys.h"
-#include "cache/base/unique_fd.h"
 #include "cache/base/words.h"
 
 namespace cube::cache {
@@ -39,25 +37,11 @@ bool is_device(std::string_view word, std::uint32_t major, std::uint32_t minor) 
 }
 
 bool is_known_mount(std::uint32_t major, std::uint32_t minor) {
-  const long opened = sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-  if (sys::failed(opened)) return false;
-  const base::UniqueFd fd(static_cast<int>(opened));
-  base::OffStack room;
-  if (!room) return false;
-  std::size_t used = 0;
-  while (true) {
-    const long n = sys::read(fd.get(), room.data() + used, base::OffStack::k_bytes - used);
-    if (sys::failed(n) || n == 0) return false;
-    std::string_view text(room.data(), used + static_cast<std::size_t>(n));
-    for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
-      if (keeps_directory_times(text.substr(0, end), major, minor)) return true;
-      text.remove_prefix(end + 1);
-    }
-    // Moves an incomplete last line to the front of the room. Drops a line that is longer than the
-    // room.
-    used = text.size() < base::OffStack::k_bytes ? text.size() : 0;
-    std::memmove(room.data(), text.data(), used);
-  }
+  bool is_known = false;
+  base::for_each_mount([&](std::string_view line) {
+    is_known = is_known || keeps_directory_times(line, major, minor);
+  });
+  return is_known;
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 struct ThreadFetch {
   const FetchScope* scope = nullptr;
-  SingleFlight::Hold flight;
+  SingleFlight::Hold flight, second;
   int fd = -1;
   ProcessSlot* waits_in = nullptr;
   std::uint64_t waits_since = 0;
@@ -22,15 +22,17 @@ void before_next_store() { std::atomic_signal_fence(std::memory_order_seq_cst); 
 
 // A jump can happen between any two stores. So the slot is written last and cleared first: without
 // a slot, there is no flight.
-void set_flight(const SingleFlight::Hold& flight) {
-  t_fetch.flight.word = flight.word;
-  t_fetch.flight.flights = flight.flights;
+void set_flight(SingleFlight::Hold& to, const SingleFlight::Hold& flight) {
+  to.word = flight.word;
+  to.flights = flight.flights;
+  to.epoch = flight.epoch;
   before_next_store();
-  t_fetch.flight.slot = flight.slot;
+  to.slot = flight.slot;
 }
 
 void clear() {
   t_fetch.flight.slot = nullptr;
+  t_fetch.second.slot = nullptr;
   t_fetch.waits_in = nullptr;
   before_next_store();
   t_fetch = {};
@@ -50,6 +52,7 @@ void end_left_fetch() {
   const base::BlockSignals block;
   if (const int fd = std::exchange(t_fetch.fd, -1); fd >= 0) PosixLocks::close(fd);
   t_fetch.flight.end();
+  t_fetch.second.end();
   end_wait_of_thread();
   clear();
 }
@@ -80,7 +83,10 @@ void FetchScope::forget() { clear(); }
 
 bool FetchScope::is_own() const { return t_fetch.scope == this; }
 
-void FetchScope::hold(const SingleFlight::Hold& flight) { set_flight(flight); }
+void FetchScope::hold(const SingleFlight::Hold& flight, const SingleFlight::Hold& second) {
+  set_flight(t_fetch.second, second);
+  set_flight(t_fetch.flight, flight);
+}
 
 void FetchScope::begin_wait(ProcessSlot& process) {
   process.demand_waits.fetch_add(1, std::memory_order_relaxed);

@@ -27,8 +27,9 @@ class FetchScope {
   // This mistake can happen if a handler continues on another stack. The caller must not publish a
   // record.
   bool is_own() const;
-  // Registers the flight. The flight ends if a jump leaves this scope.
-  void hold(const SingleFlight::Hold& flight);
+  // Registers the flight, and a second flight if there is one. These flights end if a jump leaves
+  // this scope.
+  void hold(const SingleFlight::Hold& flight, const SingleFlight::Hold& second = {});
   // Call these functions before and after the program waits for the origin. begin_wait() tells the
   // prefetcher that a program is waiting. end_wait() tells the prefetcher how long the program has
   // waited.

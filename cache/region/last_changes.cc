@@ -1,5 +1,7 @@
 #include "cache/region/last_changes.h"
 
+#include <algorithm>
+
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 
@@ -29,9 +31,9 @@ Since since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, const 
   return word >> k_time_bits == hash >> k_time_bits ? Since::changed : Since::unknown;
 }
 
-// The record that gets further marks: the given record, or the record that has replaced it in the
-// index. If the index has lost the successor, too, the given record still tells when it was
-// verified, and the table knows the later changes.
+// The record that gets further marks: the given record, or its successor in the index. If the index
+// has lost the successor, too, uses the given record: it tells when it was verified, and the table
+// has the later changes.
 class MarkedRecord {
  public:
   MarkedRecord(const RamTier& ram, const Record& record)
@@ -47,7 +49,7 @@ class MarkedRecord {
     if (record_.was_changed_in_place()) return true;
     const Since in_place = since(row_.in_place, hash_, record_);
     // A record in the index has all its marks. A record that has lost its place may have missed a
-    // mark. It counts as changed if no process of the node can have reported a removal.
+    // mark, so it counts as changed in place, unless the file may have been removed.
     return in_place == Since::changed ||
            (in_place == Since::unknown && since(row_.gone, hash_, record_) == Since::unchanged &&
             !ram_.is_in_index(record_));
@@ -63,12 +65,22 @@ class MarkedRecord {
 
 }  // namespace
 
-void note_last_change(Region& region, const FileStat& stat, std::uint32_t how) {
+void note_last_change(Region& region, const FileStat& stat, std::uint32_t how,
+                      std::uint64_t at_ns) {
   if ((how & (Record::k_in_place | Record::k_unlinked)) == 0) return;
-  const std::uint64_t hash = inode_hash_of(stat), word = word_of(hash, base::boot_ns());
+  const std::uint64_t hash = inode_hash_of(stat),
+                      word = word_of(hash, std::min(at_ns, base::boot_ns()));
   LastChange& row = region.last_change(hash);
-  if ((how & Record::k_unlinked) != 0) row.gone.store(word, std::memory_order_release);
-  if ((how & Record::k_in_place) != 0) row.in_place.store(word, std::memory_order_release);
+  const auto note = [&](std::atomic<std::uint64_t>& to) {
+    std::uint64_t old = to.load(std::memory_order_relaxed);
+    // Does not overwrite a later change of this inode.
+    while ((old >> k_time_bits != word >> k_time_bits || old < word) &&
+           !to.compare_exchange_weak(old, word, std::memory_order_release,
+                                     std::memory_order_relaxed)) {
+    }
+  };
+  if ((how & Record::k_unlinked) != 0) note(row.gone);
+  if ((how & Record::k_in_place) != 0) note(row.in_place);
 }
 
 bool may_be_gone(const RamTier& ram, const Record& record) {

@@ -17,7 +17,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 31;
+inline constexpr std::uint32_t k_layout_version = 33;
 // The numbers of process slots and of job rows in a large region. A smaller region has half or a
 // quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
@@ -113,6 +113,8 @@ struct RegionHeader {
   std::atomic<std::uint64_t> room_looked_ns, gave_back_ns;
   // The segment at which the search for a free segment starts.
   std::atomic<std::uint32_t> free_hint;
+  // 0: there has never been a record whose path contains a link.
+  std::atomic<std::uint32_t> has_link_paths;
   // Published records, stale ones included.
   std::atomic<std::uint64_t> records;
   // Bytes that records use.
@@ -125,7 +127,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> index_full;
   // How many renames, removals and similar changes there have been.
   std::atomic<std::uint64_t> name_changes;
-  // The part of name_changes that affects everything below a directory.
+  // The part of name_changes that affects everything below a directory, or an unknown file.
   std::atomic<std::uint64_t> tree_changes;
   // How many changes of files and of directories' entries there have been.
   std::atomic<std::uint64_t> file_changes;

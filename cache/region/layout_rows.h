@@ -117,6 +117,8 @@ struct alignas(64) ProcessSlot {
   // `flights`: how often the process has begun or ended a flight (single_flight.h). `stuck_at`: the
   // value of `flights`, plus one, at which another process waited for a flight in vain.
   std::atomic<std::uint64_t> flights, stuck_at;
+  // base::hash_of_own_command() of the slot's process. 0: not known.
+  std::atomic<std::uint64_t> command;
   base::Stats stats;
 };
 
@@ -284,8 +286,11 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint64_t> path, version[2];  // FileKey
   // The chunk's number in its file.
   std::atomic<std::uint32_t> number;
-  // Set if a program maps or has mapped the chunk. No other file may then get this place.
-  std::atomic<std::uint32_t> is_mapped;
+  // k_is_mapped is set if a program maps or has mapped the chunk. No other file may then get this
+  // place. The other bits belong to Chunks::Claim::note_mapper.
+  static constexpr std::uint32_t k_is_mapped = 1U << 31;
+  std::atomic<std::uint32_t> mapped;
+  bool is_mapped() const { return (mapped.load(std::memory_order_seq_cst) & k_is_mapped) != 0; }
   // How many bits are set in `ahead`. This number is too high if a process died while it changed
   // the bits.
   std::atomic<std::uint32_t> unread;

@@ -35,11 +35,6 @@ bool reclaim_segment(Region& region, std::uint32_t segment, const SegmentWord& b
     swap_word(row, evicting, otherwise);
     return false;
   }
-  RegionHeader& header = region.header();
-  header.records.fetch_sub(row.records.exchange(0, std::memory_order_relaxed),
-                           std::memory_order_relaxed);
-  header.used_bytes.fetch_sub(row.used_bytes.exchange(0, std::memory_order_relaxed),
-                              std::memory_order_relaxed);
   const std::uint64_t words = region.layout().segment_bytes / k_unread_grain / 64;
   std::fill_n(region.unread_bits() + words * segment, words, 0);
   row.unread.store(0, std::memory_order_relaxed);
@@ -49,6 +44,13 @@ bool reclaim_segment(Region& region, std::uint32_t segment, const SegmentWord& b
   SegmentWord after{SegmentState::open, region.own_slot(), before.generation + 1};
   if (after.generation == 0) after.generation = 1;
   swap_word(row, evicting, after);
+  // Clears the counts only after the swap. If this process dies before the swap, the segment is
+  // sealed again with its records, and forget_views() would skip it if its count were 0.
+  RegionHeader& header = region.header();
+  header.records.fetch_sub(row.records.exchange(0, std::memory_order_relaxed),
+                           std::memory_order_relaxed);
+  header.used_bytes.fetch_sub(row.used_bytes.exchange(0, std::memory_order_relaxed),
+                              std::memory_order_relaxed);
   if (after.generation % k_generations_between_sweeps == 0) Index(region).sweep_dead();
   return true;
 }

@@ -156,8 +156,18 @@ class Region {
   std::uint32_t own_job() const { return own_job_; }
   // The bit of this process's view in Record::views.
   std::uint32_t own_view() const { return own_view_; }
+  // The bit to add to a record that this process has found by its path. 0 if the process is leaving
+  // its view: what it finds from then on is shown to nobody.
+  std::uint32_t view_to_show() const { return is_leaving_view() ? 0 : own_view_; }
   // base::current_rights() at the time when this process attached.
   std::uint64_t own_rights() const { return own_rights_; }
+  // Call it before this process changes its root or its rights, because another thread may be in
+  // the middle of a fetch. Call stay_in_view() if the change fails.
+  static void begin_leaving_view() { g_leaving.fetch_add(1, std::memory_order_seq_cst); }
+  static void stay_in_view() { g_leaving.fetch_sub(1, std::memory_order_seq_cst); }
+  static bool is_leaving_view() { return g_leaving.load(std::memory_order_seq_cst) != 0; }
+  // A forked child lacks the threads that were about to leave the view.
+  static void forget_leaving() { g_leaving.store(0, std::memory_order_relaxed); }
   // Called when this process has changed its root or its rights. The process then leaves its view.
   void leave_view() { own_process().has_left_view.store(1, std::memory_order_relaxed); }
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
@@ -243,6 +253,7 @@ class Region {
   std::string path_;
   std::uint64_t device_ = 0, inode_ = 0;
   std::uint32_t own_slot_ = 0, own_job_ = 0, own_view_ = 0;
+  static constinit inline std::atomic<std::uint32_t> g_leaving{0};
   LaneRow* own_lanes_ = nullptr;
   std::atomic<std::uint32_t>* own_lanes_reached_ = nullptr;
   std::uint64_t own_rights_ = 0;

@@ -189,8 +189,20 @@ void seal_segment(Region& region, std::uint32_t segment) {
 }
 
 void free_run(Region& region, std::uint32_t first) {
-  // Gives back the head last, so that the run is freed even if this process dies in between.
-  for (std::uint32_t i = run_length_of(region, first); i-- > 0;) give_back(region, first + i);
+  SegmentRow& head = region.segment_row(first);
+  const std::uint32_t count = run_length_of(region, first), of_head = word_of(head).owner;
+  // A sealed run has no owner, so this process becomes the owner of its tails.
+  const std::uint32_t owner = of_head != k_no_owner ? of_head : region.own_slot();
+  for (std::uint32_t i = 1; i < count; ++i) {
+    SegmentRow& tail = region.segment_row(first + i);
+    const SegmentWord before = word_of(tail);
+    swap_word(tail, before, {before.state, owner, before.generation});
+  }
+  // Each tail now has an owner, and the reaper frees the tail if that process dies. If the head
+  // still counted its tails, the reaper would also free a tail that was already given back and that
+  // another process has leased since.
+  head.run_length.store(1, std::memory_order_release);
+  for (std::uint32_t i = count; i-- > 0;) give_back(region, first + i);
 }
 
 void release_lease(Region& region, std::uint32_t segment) {

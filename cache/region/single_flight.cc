@@ -1,5 +1,7 @@
 #include "cache/region/single_flight.h"
 
+#include <algorithm>
+
 #include "cache/base/clock.h"
 #include "cache/base/process/went_out.h"
 #include "cache/region/life/process_slots.h"
@@ -16,15 +18,6 @@ constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_p
                         k_owner_mask = 0xffffff;
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
-
-// The bits that identify the owner. These bits include the generation of the owner's slot, because
-// the slot may belong to another process when the bits are checked. The slot number is stored plus
-// one, so that the word of a flight is never 0.
-std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
-  const std::uint64_t generation =
-      region.process_slot(process).generation.load(std::memory_order_relaxed);
-  return (generation & 0xfff) << 12 | (process + 1);
-}
 
 void wake(FlightSlot& slot) {
   // seq_cst: either this load sees the waiter, or the waiter sees the new count and does not sleep.
@@ -48,7 +41,7 @@ struct Claimed {
   std::uint64_t seen = 0;
 };
 
-// Returns the slot and the word of the flight for this hash, but ignores the slot `but`.
+// Returns the slot and the word of the flight for this hash. Ignores the slot `but`.
 Claimed find_flight(const Region& region, std::uint64_t hash, const FlightSlot* but) {
   for (std::uint32_t way = 0; way < k_ways; ++way) {
     FlightSlot& slot = slot_of(region, hash, way);
@@ -70,9 +63,8 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
       if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
         taken = &slot;
       } else if ((seen & k_tag_mask) == tag_of(hash)) {
-        // Another process was faster, so this process waits for that process's flight. If this
-        // process took another slot instead, both processes could take slots and give way again and
-        // again.
+        // Another process was faster, so the caller waits for that flight. If this process took
+        // another slot instead, both processes could take slots and give way again and again.
         return {&slot, seen};
       }
     }
@@ -86,20 +78,42 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
   return {};
 }
 
+// How many flights the owner of a flight has begun or ended so far.
+class Progress {
+ public:
+  Progress() = default;
+  explicit Progress(ProcessSlot* owner)
+      : owner_(owner),
+        flights_(owner != nullptr ? owner->flights.load(std::memory_order_relaxed) : 0) {}
+  bool is_stuck() const {
+    return owner_ != nullptr && owner_->stuck_at.load(std::memory_order_relaxed) == flights_ + 1;
+  }
+  // If the owner has neither begun nor ended a flight since then, it may have been stopped
+  // (SIGSTOP). So all its flights count as stuck.
+  void note_stuck_since(const Progress& before) const {
+    if (owner_ != nullptr && owner_ == before.owner_ && flights_ == before.flights_)
+      owner_->stuck_at.store(flights_ + 1, std::memory_order_relaxed);
+  }
+
+ private:
+  ProcessSlot* owner_ = nullptr;
+  std::uint64_t flights_ = 0;
+};
+
 }  // namespace
 
 void SingleFlight::Hold::end() {
+  const bool is_mine = is_of_this_process();
   FlightSlot* const own = std::exchange(slot, nullptr);
   // Release: waiters that wake see the published record. Pairs with the acquire in begin. The swap
   // fails if another process has taken over this flight, which then continues.
-  if (own == nullptr || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel))
-    return;
+  if (!is_mine || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) return;
   flights->fetch_add(1, std::memory_order_relaxed);
   wake(*own);
 }
 
 bool SingleFlight::Hold::is_waited_for() const {
-  return slot != nullptr && slot->waiting.load(std::memory_order_relaxed) == k_waited_for &&
+  return is_of_this_process() && slot->waiting.load(std::memory_order_relaxed) == k_waited_for &&
          slot->word.load(std::memory_order_relaxed) == word;
 }
 
@@ -116,7 +130,7 @@ SingleFlight::Hold SingleFlight::Ticket::in_parts() const {
 SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
   const Hold hold = in_parts();
   std::uint64_t before = std::exchange(hold_, {}).word;
-  if (hold.slot == nullptr) return {};
+  if (!hold.is_of_this_process()) return {};
   // Fails if another process has ended the flight.
   if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst))
     return {};
@@ -127,7 +141,7 @@ SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
 }
 
 void forget_flights_of(Region& region, std::uint32_t process) {
-  const std::uint64_t owner = owner_bits(region, process);
+  const std::uint64_t owner = process_word(region, process);
   for (std::uint32_t i = 0; i < k_flight_slots; ++i) {
     FlightSlot& slot = region.flight_slot(i);
     std::uint64_t word = slot.word.load(std::memory_order_relaxed);
@@ -138,25 +152,22 @@ void forget_flights_of(Region& region, std::uint32_t process) {
 
 std::uint64_t SingleFlight::word_of(std::uint64_t hash, bool is_prefetch) const {
   return tag_of(hash) | (is_prefetch ? k_is_prefetch : 0) |
-         owner_bits(*region_, region_->own_slot());
+         process_word(*region_, region_->own_slot());
 }
 
 SingleFlight::Hold SingleFlight::take(FlightSlot* slot, std::uint64_t word) const {
   std::atomic<std::uint64_t>& flights = region_->own_process().flights;
   flights.fetch_add(1, std::memory_order_relaxed);
-  return {slot, word, &flights};
+  return {slot, word, &flights, own_epoch.load(std::memory_order_relaxed)};
 }
 
 ProcessSlot* SingleFlight::owner_of(std::uint64_t word) const {
-  const auto owner = static_cast<std::uint32_t>(word & 0xfff) - 1;
+  const std::uint32_t owner = slot_of_word(static_cast<std::uint32_t>(word));
   return owner < region_->layout().process_slots ? &region_->process_slot(owner) : nullptr;
 }
 
 bool SingleFlight::is_owner_gone(std::uint64_t word) const {
-  const auto owner = static_cast<std::uint32_t>(word & 0xfff) - 1;
-  if (owner_of(word) == nullptr || owner_bits(*region_, owner) != (word & k_owner_mask))
-    return true;
-  return !process_is_alive(*region_, owner);
+  return !process_of_word_is_alive(*region_, static_cast<std::uint32_t>(word & k_owner_mask));
 }
 
 SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& ticket) {
@@ -179,24 +190,35 @@ bool SingleFlight::is_under_way(std::uint64_t hash) const {
   return find_flight(*region_, hash, nullptr).slot != nullptr;
 }
 
-void SingleFlight::wait_for_end(std::uint64_t hash) {
-  const std::uint64_t deadline = base::monotonic_ns() + patience_.longest_ns;
+bool SingleFlight::wait_for_end(std::uint64_t hash, std::uint64_t until_ns) {
+  std::uint64_t deadline = 0;
+  Progress before;
   for (;;) {
     const Claimed flight = find_flight(*region_, hash, nullptr);
-    if (flight.slot == nullptr) return;
+    if (flight.slot == nullptr) return true;
     FlightSlot& slot = *flight.slot;
-    if (slot.waiting.load(std::memory_order_relaxed) == k_overdue) return;
-    if (base::monotonic_ns() >= deadline) {
+    const Progress progress(owner_of(flight.seen));
+    if (progress.is_stuck() || slot.waiting.load(std::memory_order_relaxed) == k_overdue)
+      return false;
+    const std::uint64_t now = base::monotonic_ns();
+    if (now >= until_ns) return false;
+    if (deadline == 0) {
+      deadline = now + patience_.longest_ns;
+      before = progress;
+    }
+    if (now >= deadline) {
+      progress.note_stuck_since(before);
       slot.waiting.store(k_overdue, std::memory_order_seq_cst);
-      return;
+      return false;
     }
     const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
     slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
     if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
     base::note_way_out(base::Way::waited);
-    if (base::sys::futex_wait(&slot.wakeups, wakeups, patience_.look_again_ns) == -ETIMEDOUT &&
+    const std::uint64_t slice_ns = std::min(patience_.look_again_ns, until_ns - now);
+    if (base::sys::futex_wait(&slot.wakeups, wakeups, slice_ns) == -ETIMEDOUT &&
         is_owner_gone(flight.seen))
-      return;
+      return true;
   }
 }
 
@@ -204,8 +226,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
                                           bool* waited_for_prefetch, bool may_wait,
                                           const Wanted* wanted) {
   const std::uint64_t mine = word_of(hash, false);
-  std::uint64_t deadline = 0, flights_before = 0;
-  ProcessSlot* waited_for = nullptr;
+  std::uint64_t deadline = 0;
+  Progress before;
   while (true) {
     Claimed flight = claim_flight(*region_, hash, mine);
     if (flight.seen == 0) {
@@ -214,12 +236,9 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     }
     if (wanted != nullptr && wanted->is_here(wanted->of)) return Outcome::waited;
     FlightSlot& slot = *flight.slot;
-    ProcessSlot* const owner = owner_of(flight.seen);
-    const std::uint64_t flights =
-        owner != nullptr ? owner->flights.load(std::memory_order_relaxed) : 0;
-    const bool is_stuck =
-        owner != nullptr && owner->stuck_at.load(std::memory_order_relaxed) == flights + 1;
-    const bool is_overdue = is_stuck || slot.waiting.load(std::memory_order_relaxed) == k_overdue;
+    const Progress progress(owner_of(flight.seen));
+    const bool is_overdue =
+        progress.is_stuck() || slot.waiting.load(std::memory_order_relaxed) == k_overdue;
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
@@ -230,14 +249,10 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     const std::uint64_t now = base::monotonic_ns();
     if (deadline == 0) {
       deadline = now + patience_.longest_ns;
-      waited_for = owner;
-      flights_before = flights;
+      before = progress;
     }
     if (now >= deadline) {
-      // The owner has neither begun nor ended a fetch in that time. The owner may have been stopped
-      // (SIGSTOP), so all its fetches count as stuck.
-      if (owner != nullptr && owner == waited_for && flights == flights_before)
-        owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
+      if (!is_in_parts) progress.note_stuck_since(before);
       // The fetch hangs, or its thread has left it (siglongjmp). The mark keeps further processes
       // from waiting for the fetch.
       slot.waiting.store(k_overdue, std::memory_order_seq_cst);

@@ -113,7 +113,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
                       wasted = totals[Counter::block_wasted];
   append(text, "cubeshim: large files: ");
   if (reads == 0 && by_kernel == 0) {
-    append(text, "no reads seen (those by sendfile, splice or exec are not counted)");
+    append(text, "no reads seen (those by sendfile, splice, exec or io_uring are not counted)");
   } else {
     append_bytes(text, totals[Counter::block_read] + by_kernel);
     append(text, " in {} read{}", reads, reads == 1 ? "" : "s");

@@ -60,6 +60,13 @@ void materialize_named_fds(unsigned long request, const void* argument) {
   }
 }
 
+// Whether this fd in the kernel is a dup of the origin's file, and not of the placeholder. A close
+// of such a dup would drop the program's POSIX locks on the file.
+bool is_origin_at(const OpenFile& file, int fd) {
+  const long flags = file.is_origin() ? sys::fcntl(fd, F_GETFL) : O_PATH;
+  return !sys::failed(flags) && (flags & O_PATH) == 0;
+}
+
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
@@ -74,7 +81,11 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
   if (materialize_slow(from, "dup") < 0) return;
   // If the row still exists, the materializing thread has not seen it, so this thread replaces
   // `copy`.
-  if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
+  if (!g_fds.take(copy)) return;
+  if (is_origin_at(file, copy))
+    sys::fcntl(copy, F_SETFD, close_on_exec ? FD_CLOEXEC : 0);
+  else
+    sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }
 
 Answer ioctl(int fd, unsigned long request, void* argument) {
@@ -93,7 +104,10 @@ Answer ioctl(int fd, unsigned long request, void* argument) {
     case FIONREAD: {
       const OpenFileRef file = readable(fd);
       if (!file) return {};
-      const std::uint64_t at = file->offset.load(std::memory_order_acquire);
+      // A failed lseek has the bit k_moved.
+      const std::uint64_t at = file->shares_offset()
+                                   ? static_cast<std::uint64_t>(sys::lseek(fd, 0, SEEK_CUR))
+                                   : file->offset.load(std::memory_order_acquire);
       if ((at & OpenFile::k_moved) != 0 || is_bad_pointer(argument, sizeof(int))) break;
       *static_cast<int*>(argument) = static_cast<int>(file->size - at);
       file->count(0);
@@ -129,9 +143,12 @@ Answer fcntl(int fd, int command, long argument) {
       g_fds.forget(static_cast<int>(copy));
       // libc's streams read fds 0 to 2 with internal calls that bypass this library.
       if (!g_fds.is_within(static_cast<int>(copy)) || copy <= STDERR_FILENO) {
-        sys::close(static_cast<int>(copy));
+        const bool is_origin = is_origin_at(*file, static_cast<int>(copy));
+        if (!is_origin) sys::close(static_cast<int>(copy));
         materialize_slow(fd);
-        return {};
+        if (!is_origin) return {};
+        sys::fcntl(static_cast<int>(copy), F_SETFD, command == F_DUPFD_CLOEXEC ? FD_CLOEXEC : 0);
+        return copy;
       }
       g_fds.set(static_cast<int>(copy), RowKind::served, file.duplicate(),
                 command == F_DUPFD_CLOEXEC);

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <climits>
 
-#include "cache/base/memory/held.h"
 #include "cache/base/process/went_out.h"
 #include "cache/region/posix_locks.h"
+#include "shim/fd/kept_file.h"
 #include "shim/process/attachment.h"
 #include "shim/process/user_pointer.h"
 #include "shim/threads/own_threads.h"
@@ -18,35 +18,6 @@ namespace {
 namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // the kernel's maximum for one call
-
-// A reference that lives on the stack of the reading function. It is dropped even if a signal
-// handler jumps out of the read.
-class KeptFile {
- public:
-  explicit KeptFile(int fd) {
-    base::Held::give_back_left(this);
-    file_ = g_fds.acquire_kind(fd, RowKind::large);
-    is_noted_ = file_ &&
-                base::Held::note(this, give_back, reinterpret_cast<std::uintptr_t>(file_.get()), 0);
-  }
-  KeptFile(const KeptFile&) = delete;
-  KeptFile& operator=(const KeptFile&) = delete;
-  ~KeptFile() {
-    if (is_noted_ && !base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(file_.get())))
-      file_.release();
-  }
-  explicit operator bool() const { return static_cast<bool>(file_); }
-  OpenFile* operator->() const { return file_.get(); }
-  OpenFile& operator*() const { return *file_; }
-
- private:
-  static void give_back(std::uintptr_t file, std::size_t) {
-    OpenFileRef::adopt(reinterpret_cast<OpenFile*>(file)).reset();
-  }
-
-  OpenFileRef file_;
-  bool is_noted_ = false;
-};
 
 struct Parts {
   const struct ::iovec* parts;

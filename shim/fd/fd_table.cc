@@ -45,7 +45,12 @@ bool FdTable::set_close_on_exec(int fd, bool on) {
 
 OpenFileRef FdTable::reference_in(std::uint64_t row) {
   const RowKind kind = kind_of(row);
-  if (kind != RowKind::served && kind != RowKind::mount_stream && !is_of_kernel(kind)) return {};
+  // A materialized stream keeps its listing until closedir, because entries that readdir has
+  // returned stay valid. The rows of set_directory() have no file.
+  const bool keeps_listing = kind == RowKind::directory && (row & (k_close_on_exec - 1)) != 0;
+  if (kind != RowKind::served && kind != RowKind::mount_stream && !is_of_kernel(kind) &&
+      !keeps_listing)
+    return {};
   return OpenFileRef::adopt(open_files::at(static_cast<std::uint32_t>(row)));
 }
 

@@ -84,25 +84,43 @@ int opened_like(long fd, const OpenFile& file) {
 }
 
 // True if the error means that the path leads to nothing, or to another kind of file.
-bool leads_elsewhere(int error) {
+bool leads_elsewhere(long error) {
   return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ESTALE ||
          error == -ENXIO;
+}
+
+// Opens the file by the path of its record. -ESTALE: another file has the path.
+long open_by_path(const cache::Record& record, Accept accept, int flags) {
+  // The path may now lead to a FIFO, whose writer an open would unblock.
+  const auto there = cache::stat_path(AT_FDCWD, record.path_text(), AT_STATX_DONT_SYNC);
+  const long fd = !there || there->is_regular() ? sys::open(record.path_text(), flags) : -ESTALE;
+  if (sys::failed(fd) || is_file_of(static_cast<int>(fd), record, accept)) return fd;
+  cache::PosixLocks::close(static_cast<int>(fd));
+  return -ESTALE;
+}
+
+std::uint64_t count_of_name_changes() {
+  cache::FileCache* const cache = attachment::attached_cache();
+  return cache != nullptr ? cache->region().header().name_changes.load(std::memory_order_seq_cst)
+                          : 0;
 }
 
 }  // namespace
 
 int open_origin(const OpenFile& file, Accept accept) {
+  constexpr int k_most_searches = 3;
   const cache::Record& record = *file.record;
   const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
-  // The path may now lead to a FIFO, whose writer an open would unblock.
-  const auto there = cache::stat_path(AT_FDCWD, record.path_text(), AT_STATX_DONT_SYNC);
-  long fd = !there || there->is_regular() ? sys::open(record.path_text(), flags) : -ESTALE;
-  if (!sys::failed(fd) && !is_file_of(static_cast<int>(fd), record, accept)) {
-    cache::PosixLocks::close(static_cast<int>(fd));
-    fd = -ESTALE;
-  }
-  if (leads_elsewhere(static_cast<int>(fd)) && record.is_in_kernel())
+  long fd = open_by_path(record, accept, flags);
+  if (!record.is_in_kernel()) return opened_like(fd, file);
+  // A search may miss a file that is renamed meanwhile. A rename is counted only after it was made,
+  // so the count is compared after each search.
+  for (int i = 0; leads_elsewhere(fd) && i < k_most_searches; ++i) {
+    const std::uint64_t changes = count_of_name_changes();
     fd = moved_file::open(record, flags);
+    if (leads_elsewhere(fd)) fd = open_by_path(record, accept, flags);
+    if (changes == count_of_name_changes()) break;
+  }
   return opened_like(fd, file);
 }
 

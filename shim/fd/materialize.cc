@@ -32,9 +32,9 @@ int materialize_accepting(int fd, Accept accept, const char* call,
 // other fds. The fence pairs with the fence in follow_if_moved.
 void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-// Waits for calls that began to move a copy's offset before k_moved was set. Such a call waits only
-// for memory. So if the call takes longer than k_longest_ns, either a signal handler has
-// interrupted it in this thread, or its thread is gone.
+// Waits for calls that began to move a copy's offset before k_moved was set. Such a call waits for
+// nothing but memory. If it takes longer than k_longest_ns, a signal handler in this thread has
+// interrupted it, or its thread is gone.
 void await_users_of_copy(const OpenFile& file) {
   constexpr std::uint64_t k_longest_ns = 500'000'000;
   const std::uint64_t began = base::monotonic_ns();
@@ -89,8 +89,8 @@ void for_each_fd(OpenFile& file, int fd, std::uint64_t own_row, std::uint32_t re
   }
 }
 
-// Puts the kernel's file over `fd` and all its dups, which keep their rows. The two remaining
-// references are held by the caller and by the row of `fd`.
+// Puts the kernel's file over `fd` and all its dups, which keep their rows. If only the caller and
+// the row of `fd` hold references, there are no dups.
 void put_over_all(int kernel_fd, OpenFile& file, int fd, std::uint64_t own_row) {
   for_each_fd(file, fd, own_row, /*refs_left=*/2, [&](int other_fd, std::uint64_t row) {
     put_over(kernel_fd, other_fd, O_CLOEXEC);
@@ -108,10 +108,10 @@ void count_materialized(const char* call) {
                             call + (is_export ? k_ours.size() : 0));
 }
 
-// Leaves the fds of a file, which refer to the origin's own file, to the kernel. Clears their rows
-// one by one. Does not use dup3, which would drop the program's record locks. A child opens the
-// file again: a seek on the shared fd would also move the parent's offset, although the parent may
-// already have left the file to the kernel.
+// Leaves the fds of a file, which refer to the origin's own file, to the kernel: clears their rows
+// one by one. Does not use dup3, which would drop the program's record locks. A child, which
+// inherits no record locks, opens the file again instead: a seek on the shared fd would also move
+// the parent's offset, although the parent may already have left the file to the kernel.
 void hand_over(OpenFile& file, int fd, std::uint64_t row, ForkSide side) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   base::UniqueFd own;
@@ -176,8 +176,8 @@ int show_origin(int fd) {
     cache::PosixLocks::close(kernel_fd);
     return 0;
   }
-  // A program that locks a file must see the bytes that other processes have written, and must lock
-  // the same file as those processes.
+  // A program that locks a file must lock the same file as other processes, and must see the bytes
+  // that they have written.
   return materialize_accepting(fd, Accept::same_file, "lock");
 }
 
@@ -237,8 +237,8 @@ int put_kernel_file(OpenFile& file, Accept accept, int fd, std::uint64_t own_row
     g_fds.unlock(fd, own_row);
     return kernel_fd;
   }
-  // In mode real, a call that bypasses the shim may have read from the copy while the origin's file
-  // was being opened. So load the offset again.
+  // In mode real, a call that bypasses the shim may have moved the copy's offset while the origin's
+  // file was being opened. So load the offset again.
   if (file.is_copy() && kernel_fd != fd) offset = take_offset(file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto replace = [&](int other_fd, std::uint64_t row) {

@@ -1,4 +1,4 @@
-// Materializing a served file replaces its placeholder by a kernel file, at the right offset, under
+// Materializing a served file replaces its placeholder by a kernel file at the same offset, under
 // every fd that shares the open file. Usually the kernel file is the origin's own file, opened by
 // the record's path and checked to be the same file. If the origin no longer has the file, the
 // kernel file is a memfd with a copy of the pinned bytes. Afterwards these fds have no rows.
@@ -27,9 +27,9 @@ inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
 // below that fd. `flags` are those of dup3(2).
 void put_over(int kernel_fd, int fd, int flags);
 // Call this before a lock. Puts the origin's own file over the fds of a served file, even if it has
-// changed since the open. Reads are still answered from memory. If the origin no longer has the
-// file, materializes it. Returns 0, or -errno if the origin does not let the process open the file
-// again, or if no kernel file could be opened. Returns 0 if `fd` is not served.
+// changed since the open. Reads are still answered from memory. If that fails, materializes the
+// file. Returns 0 on success, or if `fd` is not served. Returns -errno if the origin still has the
+// file but refuses to open it, or if no kernel file could be opened.
 int show_origin(int fd);
 // Call this before a change of the file itself, such as fchmod. Like materialize(), but accepts the
 // origin's file even if its bytes have changed, and fails in the same cases as show_origin().
@@ -43,9 +43,9 @@ void materialize_if_changed(int fd);
 // If the kernel also has the file open, copies the offset to the kernel, for calls that bypass the
 // shim.
 void tell_offset(int fd);
-// Call this after `copy` was made by a dup of `from` and has a row. If another thread put the
-// origin's file over `from` after the dup and before `copy` had a row, puts that file over `copy`,
-// too.
+// Call this after `copy` was made by a dup of `from` and has a row. Another thread may have put the
+// origin's file over `from` after the dup and before `copy` had a row. If so, puts that file over
+// `copy`, too.
 void follow_origin(int from, int copy);
 // Materializes every served file, or only the files whose fds survive an exec. Closes the parked
 // placeholders.
@@ -74,7 +74,7 @@ void materialize_below(std::string_view path);
 void materialize_other_names(const cache::FileStat& target, const char* call);
 
 // Call this when a child or an io_uring also gets the fds of files that are being written. These
-// files count as being written even after this process closes them.
+// files then count as being written even after this process has closed them.
 void let_writers_outlive_us();
 // Like let_writers_outlive_us, but only for fds that an exec leaves open. The next program of this
 // process has these fds, and its children may inherit them.
@@ -82,7 +82,7 @@ void let_inherited_writers_outlive_us();
 // Like let_writers_outlive_us, but for one fd that another process receives, or whose file is
 // mapped for writing.
 void let_writer_outlive_us(int fd, cache::Sharing how = cache::Sharing::inherited);
-// Adds the counts of open files to the statistics.
+// Adds the counts of all open files to the region's counters.
 void flush_counters();
 
 using base::BlockSignals;

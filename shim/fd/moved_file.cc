@@ -94,8 +94,7 @@ class Search {
     return (entry.type == DT_DIR || entry.type == DT_UNKNOWN) && name != "." && name != "..";
   }
 
-  // Checks the stat before the open, because an open of some other file may wait or have side
-  // effects.
+  // Checks the stat before the open, because opening another file could wait or have side effects.
   void try_path(int directory, const char* path) {
     ++tries_;
     const base::UniqueFd named = name_in_file_system(directory, path);
@@ -112,9 +111,10 @@ class Search {
     }
   }
 
-  // Without birth times, the inode may belong to a newer file, even if the size and the mtime are
-  // equal. The exception is a file that the job itself has changed without removing it. So this
-  // function compares all bytes, or the first 32 KiB if the file was written to since its open.
+  // Equal birth times prove that this is the file. Without birth times, a newer file may have the
+  // inode, size and mtime. This is then the file if processes of the node have changed it in place
+  // and have not removed it, or if all its bytes are those of the record. A file that others have
+  // changed counts as a newer file.
   bool is_our_file(int fd) {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;
@@ -122,16 +122,15 @@ class Search {
     if (stat->same_birth(record_.stat)) return true;
     cache::FileCache* const cache = attachment::attached_cache();
     if (cache != nullptr && cache::was_changed_and_kept(cache->parts().ram, record_)) return true;
-    const bool is_same = stat->same_content(record_.stat);
-    const std::size_t size = is_same ? record_.data_size : std::min(record_.data_size, k_page);
+    if (!stat->same_content(record_.stat)) return false;
     std::byte* const page = entries_ + k_page + PATH_MAX;
-    for (std::size_t at = 0; at < size; at += k_page) {
-      const std::size_t n = std::min(size - at, k_page);
+    for (std::size_t at = 0; at < record_.data_size; at += k_page) {
+      const std::size_t n = std::min(record_.data_size - at, k_page);
       const long got = sys::pread(fd, page, n, static_cast<std::int64_t>(at));
       if (got != static_cast<long>(n) || std::memcmp(page, record_.data() + at, n) != 0)
         return false;
     }
-    return is_same || size != 0;
+    return true;
   }
 
   const char* joined(std::string_view first, std::string_view second) {

@@ -1,5 +1,5 @@
-// Finds an open file that its path no longer leads to, because the file or a directory above it was
-// renamed. Thread-safe and async-signal-safe.
+// Finds the file of an fd if the file's path no longer leads to it, because the file or a directory
+// above it was renamed. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/record/record.h"

@@ -37,6 +37,10 @@ shim::own_threads::Hanging hanging_at(const char* name) {
                            : shim::own_threads::Hanging::is_left;
 }
 
+void end_change(const char* name, bool has_changed) {
+  has_changed ? shim::process::disable(name) : shim::lifecycle::keep_identity();
+}
+
 // No thread of this library may run during such a call. A running thread would fetch with the new
 // rights, or below the new root, for processes that still have the old rights or the old root. Some
 // calls also require that the process has only one thread. `name` is the name of the call if it
@@ -54,7 +58,7 @@ int change_identity(const char* name, Call&& call) {
     sched_yield();
     result = call();
   }
-  if (result == 0 && name != nullptr) shim::process::disable(name);
+  if (name != nullptr) end_change(name, result == 0);
   shim::own_threads::resume();
   return result;
 }
@@ -118,16 +122,16 @@ int export_prctl(int option, ...) {
 }
 // setfsuid and setfsgid return the previous id, even if they fail.
 int export_setfsuid(uid_t id) {
-  if (id != static_cast<uid_t>(-1)) shim::lifecycle::prepare_identity("setfsuid");
+  if (id == static_cast<uid_t>(-1)) return real::setfsuid(id);
+  shim::lifecycle::prepare_identity("setfsuid");
   const int before = real::setfsuid(id);
-  if (id != static_cast<uid_t>(-1) && static_cast<int>(id) != before)
-    shim::process::disable("setfsuid");
+  end_change("setfsuid", static_cast<int>(id) != before);
   return before;
 }
 int export_setfsgid(gid_t id) {
-  if (id != static_cast<gid_t>(-1)) shim::lifecycle::prepare_identity("setfsgid");
+  if (id == static_cast<gid_t>(-1)) return real::setfsgid(id);
+  shim::lifecycle::prepare_identity("setfsgid");
   const int before = real::setfsgid(id);
-  if (id != static_cast<gid_t>(-1) && static_cast<int>(id) != before)
-    shim::process::disable("setfsgid");
+  end_change("setfsgid", static_cast<int>(id) != before);
   return before;
 }

@@ -42,6 +42,8 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
   // A new mapping proves that any earlier mapping at its addresses is gone, even if this library
   // did not see the munmap.
   if (mapped != MAP_FAILED && shim::mappings::any()) shim::mappings::unmapped(mapped, n);
+  if (mapped != MAP_FAILED && kind == shim::RowKind::large)
+    shim::large_maps::note_mapping_by_libc();
   return mapped;
 }
 

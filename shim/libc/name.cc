@@ -44,6 +44,8 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, unsi
       const int result = call();
       if (result == 0) {
         source.moves();
+        // A rename of a file to itself, or to another name of the file, removes nothing.
+        if (source.is_same_file(target)) target.moves();
         target.leads_to(source);
         if ((flags & RENAME_EXCHANGE) != 0) {
           target.moves();
@@ -142,24 +144,29 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
            to_dir, to, flags)
 
 // Makes a call that makes a new name. No name can be made below our paths.
-#define CUBE_MAKES(name, dir, declaration, ...)                                          \
-  int export_##name declaration {                                                        \
-    shim::placeholder::unpark_if(dir);                                                   \
-    if (const int error = shim::unmounted_paths::error_of_new(dir, path); error != 0)    \
-      return refuse(error);                                                              \
-    return static_cast<int>(shim::told_of_new_name(real::name(__VA_ARGS__), dir, path)); \
+#define CUBE_MAKES_BY(now_ns, name, dir, declaration, ...)                            \
+  int export_##name declaration {                                                     \
+    shim::placeholder::unpark_if(dir);                                                \
+    if (const int error = shim::unmounted_paths::error_of_new(dir, path); error != 0) \
+      return refuse(error);                                                           \
+    const std::uint64_t before_ns = now_ns;                                           \
+    const long result = real::name(__VA_ARGS__);                                      \
+    return static_cast<int>(shim::told_of_new_file(result, dir, path, before_ns));    \
   }
+#define CUBE_MAKES(...) CUBE_MAKES_BY(0, __VA_ARGS__)
+#define CUBE_MAKES_FILE(...) CUBE_MAKES_BY(cube::base::boot_ns(), __VA_ARGS__)
 CUBE_MAKES(mkdir, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkdirat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
 CUBE_MAKES(symlink, AT_FDCWD, (const char* target, const char* path), target, path)
 CUBE_MAKES(symlinkat, dir, (const char* target, int dir, const char* path), target, dir, path)
-CUBE_MAKES(mknod, AT_FDCWD, (const char* path, mode_t mode, dev_t device), path, mode, device)
-CUBE_MAKES(mknodat, dir, (int dir, const char* path, mode_t mode, dev_t device), dir, path, mode,
-           device)
-CUBE_MAKES(__xmknod, AT_FDCWD, (int version, const char* path, mode_t mode, dev_t* device), version,
-           path, mode, device)
-CUBE_MAKES(__xmknodat, dir, (int version, int dir, const char* path, mode_t mode, dev_t* device),
-           version, dir, path, mode, device)
+CUBE_MAKES_FILE(mknod, AT_FDCWD, (const char* path, mode_t mode, dev_t device), path, mode, device)
+CUBE_MAKES_FILE(mknodat, dir, (int dir, const char* path, mode_t mode, dev_t device), dir, path,
+                mode, device)
+CUBE_MAKES_FILE(__xmknod, AT_FDCWD, (int version, const char* path, mode_t mode, dev_t* device),
+                version, path, mode, device)
+CUBE_MAKES_FILE(__xmknodat, dir,
+                (int version, int dir, const char* path, mode_t mode, dev_t* device), version, dir,
+                path, mode, device)
 CUBE_MAKES(mkfifo, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkfifoat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
 char* export_mkdtemp(char* pattern) {

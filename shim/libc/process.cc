@@ -149,10 +149,11 @@ int export_execle(const char* path, const char* first, ...) {
     if (program.is_script())                                                                   \
       arguments = program.put_arguments(path, arguments, alloca(program.room_for(arguments))); \
     path = program.to_execute(path);                                                           \
+    const shim::NewFiles made = shim::new_files(actions);                                      \
     const int error = real::name(child, path, actions, attributes, arguments, environment);    \
     if (error != 0 && (is_path))                                                               \
       shim::kernel_answer::learn({.path = path, .has_other_reasons = true}, error);            \
-    shim::note_spawned_writers(actions);                                                       \
+    shim::note_spawned_writers(actions, made);                                                 \
     return error;                                                                              \
   }
 CUBE_SPAWNS(posix_spawn, pid_t, true)

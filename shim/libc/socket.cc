@@ -77,6 +77,11 @@ void materialize_sent(const struct ::msghdr* message) {
   auto* const m = const_cast<struct ::msghdr*>(message);
   for (struct ::cmsghdr* c = CMSG_FIRSTHDR(m); c != nullptr; c = CMSG_NXTHDR(m, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const auto* const begin = static_cast<const char*>(m->msg_control);
+    const std::size_t left =
+        static_cast<std::size_t>(begin + m->msg_controllen - reinterpret_cast<const char*>(c));
+    // The kernel refuses such a message (EINVAL).
+    if (c->cmsg_len < CMSG_LEN(0) || c->cmsg_len > left) return;
     const auto* const fds = reinterpret_cast<const int*>(CMSG_DATA(c));
     const std::size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < n; ++i) {

@@ -148,8 +148,7 @@ void learn_from(long number, const long (&a)[6], long result) {
     }
     case SYS_chroot: shim::told(result, {.path = path(0), .wants = Wants::directory}); break;
     case shim::k_getxattrat:
-    case shim::k_listxattrat:
-    case shim::k_mount_setattr: shim::told(result, number_at(0), path(1), is_unfollowed(2)); break;
+    case shim::k_listxattrat: shim::told(result, number_at(0), path(1), is_unfollowed(2)); break;
     case shim::k_file_getattr: shim::told(result, number_at(0), path(1), is_unfollowed(4)); break;
     case SYS_inotify_add_watch:
       shim::told(result, AT_FDCWD, path(1), (a[2] & IN_DONT_FOLLOW) != 0);
@@ -236,6 +235,9 @@ long export_syscall(long number, ...) {
   if (row != nullptr && row->kind == shim::SyscallKind::closes) return close_by_syscall(number, a);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (shim::process::is_active()) learn_from(number, a, result);
+  // Other processes may have cached files during the call. This is not in learn_from(), because
+  // before_syscall() has already disabled this process.
+  if (number == SYS_pivot_root && result == 0 && shim::process::tells()) shim::note_any_change();
   if (row != nullptr && row->kind == shim::SyscallKind::makes_fd)
     shim::noted(static_cast<int>(result));
   return result;

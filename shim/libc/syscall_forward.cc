@@ -50,13 +50,18 @@ long open_by_how(const long (&a)[6]) {
 }
 
 // Makes a call that libc has no function for, and that changes the subject of (dir, path).
-long change(long number, const long (&a)[6], int dir, long path, shim::NameChange::Of of) {
+// `attribute`: the name of the extended attribute that it changes, or 0.
+long change(long number, const long (&a)[6], int dir, long path, shim::NameChange::Of of,
+            long attribute = 0) {
   const auto* const name = reinterpret_cast<const char*>(path);
   if (shim::path_filter::is_unmapped(name))
     return real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (shim::unmounted_paths::is_read_only(dir, name)) return shim::to_c(-EROFS);
   shim::NameChange change(dir, name, of);
-  const shim::Passage before = shim::passage_of(dir, name);
+  const shim::Passage before =
+      attribute == 0
+          ? shim::passage_of(dir, name)
+          : shim::passage_by_attribute(dir, name, reinterpret_cast<const char*>(attribute));
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (result == 0) change.commit(before);
   return shim::told_of_change(result, dir, name, of);
@@ -138,8 +143,11 @@ bool forward_change(long number, const long (&a)[6], long& result) {
     case shim::k_cachestat: return is(cache_of_file(a));
     case shim::k_fchmodat2: return is(change(number, a, number_at(0), a[1], file_by(a[3])));
     case shim::k_setxattrat:
-    case shim::k_removexattrat: return is(change(number, a, number_at(0), a[1], file_by(a[2])));
+    case shim::k_removexattrat:
+      return is(change(number, a, number_at(0), a[1], file_by(a[2]), a[3]));
     case shim::k_file_setattr: return is(change(number, a, number_at(0), a[1], file_by(a[4])));
+    case shim::k_mount_setattr:
+      return is(change(number, a, number_at(0), a[1], shim::NameChange::Of::mount_point));
     case SYS_move_mount:
       return is(change(number, a, number_at(2), a[3], shim::NameChange::Of::mount_point));
     case SYS_mount: return by(export_mount);

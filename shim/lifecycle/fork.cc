@@ -62,6 +62,7 @@ void become_child() {
   process::g_speaks.store(false, std::memory_order_relaxed);
   profile::become_child();
   cache::FileCache::forget_attaching();
+  cache::Region::forget_leaving();
   cache::PosixLocks::become_child();
   base::LiftedFdLimit::become_process();
   // Other threads may have opened files between prepare_child() and the fork. Handles these files

@@ -65,7 +65,10 @@ void prepare_identity(const char* call) {
   if (process::owns_table()) materialize_all(/*only_inherited=*/false, call);
   materialize_streams();
   attachment::existing_cache();
+  cache::Region::begin_leaving_view();
 }
+
+void keep_identity() { cache::Region::stay_in_view(); }
 
 void seal() {
   if (process::g_config == nullptr || process::g_sealed.load(std::memory_order_relaxed) ||

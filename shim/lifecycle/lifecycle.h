@@ -14,8 +14,11 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks);
 // Call this before a call that changes permissions or the meaning of paths, if process::disable()
 // follows. Materializes open files, because the process may not be able to open them again later.
 // Attaches to an existing region. A region is found by the user's name, so after the call the
-// process might not find the region to which it must report its changes.
+// process might not find the region to which it must report its changes. Also leaves the view.
 void prepare_identity(const char* call);
+// Call this instead of process::disable() if the program's call has failed or has changed nothing.
+// Returns the process to its view.
+void keep_identity();
 // Call this before the program enters a sandbox (seccomp), which may kill the process for a system
 // call that the program itself would not make. Materializes served files, writes the report and
 // releases the cache. From then on, the shim leaves every call to libc.

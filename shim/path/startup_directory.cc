@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "cache/base/path.h"
+#include "cache/base/process/mount_table.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
 #include "cache/base/words.h"
@@ -50,7 +51,7 @@ struct Way {
   std::size_t mount_length = 0;  // the length of the path's last mount point; 0: none
 };
 
-// Evaluates one line: "36 35 98:0 /root /mount/point options - ext4 ...".
+// Evaluates one line of the table of mounts.
 void take_line(std::string_view line, std::string_view path, Way& way) {
   base::take_word(line);
   base::take_word(line);
@@ -76,27 +77,11 @@ void take_line(std::string_view line, std::string_view path, Way& way) {
     way.is_local = false;
 }
 
-// Reads the table of mounts. The kernel writes this table without asking a server.
 Way way_to(std::string_view path) {
-  const base::UniqueFd table(
-      static_cast<int>(sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)));
   Way way;
-  // Holds an incomplete line and the text read after it.
-  char text[16 << 10];
-  std::size_t held = 0;
-  while (table.get() >= 0) {
-    const long n = sys::read(table.get(), text + held, sizeof text - held);
-    if (n <= 0) break;
-    std::string_view all(text, held + static_cast<std::size_t>(n));
-    for (std::size_t end = all.find('\n'); end != std::string_view::npos; end = all.find('\n')) {
-      take_line(all.substr(0, end), path, way);
-      all.remove_prefix(end + 1);
-    }
-    held = all.size();
-    // A line this long cannot be parsed.
-    if (held == sizeof text) return {.is_local = false};
-    std::memmove(text, all.data(), held);
-  }
+  const bool is_whole =
+      base::for_each_mount([&](std::string_view line) { take_line(line, path, way); });
+  way.is_local = way.is_local && is_whole;
   return way;
 }
 

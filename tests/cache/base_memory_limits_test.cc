@@ -33,9 +33,10 @@ std::string make_group(std::string& limit_file) {
     const bool v1 = controllers.find("memory") != std::string::npos;
     if (!v1 && !controllers.empty()) continue;
     const std::string group = line.substr(second + 1);
-    const std::string dir = std::string("/sys/fs/cgroup") + (v1 ? "/memory" : "") + group +
-                            "/cubeshim-test-" + std::to_string(getpid());
-    if (mkdir(dir.c_str(), 0755) != 0) continue;
+    // A test in another pid namespace can have the same process id.
+    std::string dir =
+        std::string("/sys/fs/cgroup") + (v1 ? "/memory" : "") + group + "/cubeshim-test-XXXXXX";
+    if (mkdtemp(dir.data()) == nullptr) continue;
     limit_file = dir + (v1 ? "/memory.limit_in_bytes" : "/memory.max");
     if (access(limit_file.c_str(), W_OK) == 0) return dir;
     rmdir(dir.c_str());

@@ -68,6 +68,24 @@ TEST(ProcessId, AStoppedProcessIsAlive) {
   EXPECT_EQ(liveness_of(id_of(child)), Liveness::alive);
 }
 
+// Ranks of a job are twins. A DataLoader and its workers, or a shell and a program, are not.
+TEST(ProcessId, TwinsRunTheSameCommandAndAreNotParentAndChild) {
+  Child other([] { return tests::wait_for_death(); });
+  const std::uint64_t command = hash_of_own_command();
+  ASSERT_NE(command, 0U);
+  EXPECT_FALSE(is_twin(id_of(other), command, command));
+  const ProcessId twin = id_of(other), parent = current_process();
+  EXPECT_EQ(tests::run_in_child([&] {
+              CHILD_CHECK(hash_of_own_command() == command);
+              CHILD_CHECK(is_twin(twin, command, command));
+              CHILD_CHECK(!is_twin(twin, command + 1, command));
+              CHILD_CHECK(!is_twin(twin, 0, 0));
+              CHILD_CHECK(!is_twin(parent, command, command));
+              return 0;
+            }),
+            0);
+}
+
 // A process that cannot be examined must not be taken for dead.
 TEST(ProcessId, IsAliveWhenProcCannotBeRead) {
   Child child([] { return tests::wait_for_death(); });

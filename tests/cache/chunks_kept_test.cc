@@ -124,6 +124,9 @@ TEST_F(KeptChunksTest, DeathLosesNoSegment) {
     while (prepare_segment(*region, places).value_or(false)) continue;
     ASSERT_EQ(keep(k_files), k_files);
   };
+  const auto is_given = [&] {
+    return word_of(region->segment_row(places - 1)).state != SegmentState::chunks;
+  };
   prepare();
   long all = 0, given = 0;
   {
@@ -131,31 +134,38 @@ TEST_F(KeptChunksTest, DeathLosesNoSegment) {
     ASSERT_TRUE(whole.to_stop());
     while (!whole.step_on(1)) {
       ++all;
-      const bool is_given = word_of(region->segment_row(places - 1)).state != SegmentState::chunks;
-      if (is_given && given == 0) given = all;
+      if (is_given() && given == 0) given = all;
     }
   }
   region->reap();
   ASSERT_GT(given, 0);
+  int killed_before = 0, killed_after = 0;
+  // Kills a process after this many steps. Returns false if the process had already finished, or if
+  // a check has failed. The number of steps differs from one process to the next.
   const auto kill_after = [&](long steps) {
     prepare();
+    bool is_over = false;
     {
       tests::Tracee victim = child();
-      ASSERT_TRUE(victim.to_stop());
-      ASSERT_FALSE(victim.step_on(steps));
+      EXPECT_TRUE(victim.to_stop());
+      is_over = victim.step_on(steps);
     }
+    ++(is_given() ? killed_after : killed_before);
     region->reap();
     chunks.free_kept_segments();
     for (std::uint32_t segment = places - k_files; segment < places; ++segment)
       EXPECT_EQ(region->segment_row(segment).has_memory.load(), 0U) << steps;
     for (std::uint32_t segment = 0; segment < places; ++segment) {
-      ASSERT_TRUE(lease_free(*region, segment)) << segment << " at step " << steps;
+      EXPECT_TRUE(lease_free(*region, segment)) << segment << " at step " << steps;
       free_run(*region, segment);
     }
+    return !is_over && !HasFailure();
   };
   const long stride = std::max(1L, all / tests::rounds(30, 300));
-  for (long steps = 0; steps < all; steps += stride) kill_after(steps);
-  for (long steps = given - 1; steps < given + 20; ++steps) kill_after(steps);
+  for (long steps = 0; kill_after(steps); steps += stride) continue;
+  for (long steps = given - 1; steps < given + 20 && kill_after(steps); ++steps) continue;
+  EXPECT_GT(killed_before, 1);
+  EXPECT_GT(killed_after, 1);
 }
 
 }  // namespace

@@ -18,12 +18,16 @@ using tests::Tracee;
 constexpr std::uint64_t k_hash = 0x123456789abcdef0;
 // The exit statuses of a child.
 constexpr int k_jumped = 10, k_whole = 11;
+// ThreadSanitizer's runtime delays signals, and runs handlers inside its own calls, with all
+// signals blocked.
+constexpr const char* k_no_jumps = "ThreadSanitizer delivers signals later than the kernel";
 
 sigjmp_buf g_back;
 
-[[gnu::noinline]] void fetch(Region& region, const SingleFlight::Hold& turn) {
+[[gnu::noinline]] void fetch(Region& region, const SingleFlight::Hold& turn,
+                             const SingleFlight::Hold& second) {
   FetchScope scope;
-  scope.hold(turn);
+  scope.hold(turn, second);
   scope.begin_wait(region.own_process());
 }
 
@@ -31,25 +35,24 @@ int jump_and_go_on(const RegionOptions& options) {
   Region* const own = tests::attach(options);
   CHILD_CHECK(own != nullptr);
   SingleFlight flights(*own);
-  SingleFlight::Ticket ticket;
+  SingleFlight::Ticket ticket, second;
   CHILD_CHECK(flights.begin(k_hash, ticket) == SingleFlight::Outcome::mine);
+  CHILD_CHECK(flights.begin(k_hash + 4, second) == SingleFlight::Outcome::mine);
   signal(SIGUSR1, [](int) { siglongjmp(g_back, 1); });
   if (sigsetjmp(g_back, 1) == 0) {
     raise(SIGSTOP);
-    fetch(*own, ticket.hold());
+    fetch(*own, ticket.hold(), second.hold());
     signal(SIGUSR1, SIG_IGN);
     return k_whole;
   }
   // Ends the rest of the fetch, even if only part of it had been recorded.
   CHILD_CHECK(!FetchScope::is_open());
-  fetch(*own, ticket.hold());
+  fetch(*own, ticket.hold(), second.hold());
   return k_jumped;
 }
 
 TEST(FetchScopeSteps, NextFetchEndsAScopeLeftByAJumpAtAnyInstruction) {
-  // ThreadSanitizer's runtime delays signals, and runs handlers inside its own calls, with all
-  // signals blocked.
-  if (CUBE_TSAN) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
+  if (CUBE_TSAN) GTEST_SKIP() << k_no_jumps;
   const tests::TestRegion region;
   int jumps = 0;
   for (int steps = 0;; ++steps) {
@@ -66,6 +69,29 @@ TEST(FetchScopeSteps, NextFetchEndsAScopeLeftByAJumpAtAnyInstruction) {
     ++jumps;
   }
   EXPECT_GT(jumps, 30);
+}
+
+[[gnu::noinline]] void hold_and_jump(const SingleFlight::Hold& first,
+                                     const SingleFlight::Hold& second) {
+  FetchScope scope;
+  scope.hold(first, second);
+  raise(SIGUSR1);
+}
+
+TEST(FetchScopeSteps, NextFetchEndsBothFlightsOfAScopeLeftByAJump) {
+  if (CUBE_TSAN) GTEST_SKIP() << k_no_jumps;
+  const tests::TestRegion region;
+  SingleFlight flights(*region);
+  SingleFlight::Ticket first, second;
+  constexpr std::uint64_t k_second = k_hash + (std::uint64_t{1} << 32);
+  ASSERT_EQ(flights.begin(k_hash, first), SingleFlight::Outcome::mine);
+  ASSERT_EQ(flights.begin(k_second, second), SingleFlight::Outcome::mine);
+  const auto before = signal(SIGUSR1, [](int) { siglongjmp(g_back, 1); });
+  if (sigsetjmp(g_back, 1) == 0) hold_and_jump(first.hold(), second.hold());
+  signal(SIGUSR1, before);
+  EXPECT_FALSE(FetchScope::is_open());
+  EXPECT_FALSE(flights.is_under_way(k_hash));
+  EXPECT_FALSE(flights.is_under_way(k_second));
 }
 
 }  // namespace

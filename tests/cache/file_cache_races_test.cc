@@ -85,6 +85,32 @@ TEST_F(WritersTest, FetchRacingWithUnlinkIsNotCached) {  // without a stat there
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
+TEST_F(WritersTest, FetchRacingWithARenameOverItsPathIsNotCached) {
+  const std::string path = dir.write("f", "old"), other = dir.write("g", "new");
+  tests::Tracee child = fetcher_that_has_read(path);
+  rename(other.c_str(), path.c_str());
+  cache->changes().content_changed(path, nullptr);
+  while (child.to_system_call()) {
+  }
+  EXPECT_EQ(open(path), "new");
+}
+
+// Otherwise a program that writes its log below the prefix would keep all files out of the cache.
+TEST_F(WritersTest, FetchRacingWithAChangeOfAnotherPathIsCached) {
+  const std::string path = dir.write("f", "old");
+  const WriterStripe* const own = &writer_stripe_of(cache->region(), stat_of(path));
+  std::string other = dir.write("g", "x");
+  for (int i = 0; &writer_stripe_of(cache->region(), stat_of(other)) == own; ++i)
+    other = dir.write("g" + std::to_string(i), "x");
+  tests::Tracee child = fetcher_that_has_read(path);
+  const FileStat stat = stat_of(other);
+  cache->changes().content_changed(other, &stat);
+  while (child.to_system_call()) {
+  }
+  EXPECT_EQ(open(path), "old");
+  EXPECT_EQ(cache.count(base::Counter::hits_ram), 1U);
+}
+
 TEST_F(WritersTest, FetchRacingWithARenameOfItsDirectoryIsNotCached) {
   mkdir((dir / "d").c_str(), 0755);
   const std::string path = dir.write("d/f", "old");

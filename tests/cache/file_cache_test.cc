@@ -64,6 +64,20 @@ TEST_F(FileCacheTest, FirstOpenIsAMissAndTheNextAreHits) {
   EXPECT_EQ(cache.count(Counter::origin_bytes), 5U);
 }
 
+TEST_F(FileCacheTest, ForkedChildForgetsTheFlightsOfItsParent) {
+  SingleFlight flights(cache->region());
+  SingleFlight::Ticket ticket;
+  ASSERT_EQ(flights.begin(42, ticket), SingleFlight::Outcome::mine);
+  // The child has no region any more.
+  EXPECT_EQ(tests::run_in_child([&] {
+              cache->abandon();
+              ticket = {};
+              return 0;
+            }),
+            0);
+  EXPECT_TRUE(ticket.hold().is_held());
+}
+
 TEST_F(FileCacheTest, NonBlockingOpenDoesNotWaitForAFlight) {
   const std::string path = dir.write("f", "hello");
   const std::uint64_t hash = base::hash_path(path);

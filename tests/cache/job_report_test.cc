@@ -330,10 +330,9 @@ TEST(JobReport, TextNamesTheRemedyForLargeFilesThatAreOpenedOverAndOver) {
                    "cubeshim: large files");
   };
   EXPECT_EQ(line(300, 64 << 20),
-            "cubeshim: large files: no reads seen (those by sendfile, splice or "
-            "exec are not counted); mappings showed 64.0 MiB of memory; cubeshim fetched 64.0 MiB "
-            "from the "
-            "mount" +
+            "cubeshim: large files: no reads seen (those by sendfile, splice, exec or "
+            "io_uring are not counted); mappings showed 64.0 MiB of memory; cubeshim fetched 64.0 "
+            "MiB from the mount" +
                 remedy);
   EXPECT_EQ(line(99, 64 << 20).find("; each of"), std::string::npos);
   EXPECT_EQ(line(300, 300ULL << 20).find("; each of"), std::string::npos) << "whole shards";
@@ -356,7 +355,7 @@ TEST(JobReport, TextOfLargeFilesReportsWastedBytes) {
                                      "the disk");
   JobTotals mapped = totals({{Counter::large_opens, 2}, {Counter::block_mapped, 7 << 20}});
   const std::string shown = begin +
-                            "no reads seen (those by sendfile, splice or exec are "
+                            "no reads seen (those by sendfile, splice, exec or io_uring are "
                             "not counted); mappings showed 7.0 MiB of memory";
   EXPECT_EQ(line_of(mapped, begin), shown + "; cubeshim fetched 0.0 KiB from the mount");
   // The kernel serves a part of these mappings.

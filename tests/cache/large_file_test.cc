@@ -50,6 +50,7 @@ struct LargeFileTest : testing::Test {
   const std::string path = dir.write("f", data);
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   LargeFile* file = cache->large().begin(path, fd);
+  LargeFile::Pace pace;
 
   void TearDown() override {
     if (file != nullptr) file->end();
@@ -624,7 +625,7 @@ TEST_F(LargeRowTest, MappingShowsNoChunkThatPasses) {
   LargeFile::Range all{0, k_block};
   EXPECT_EQ(large().pieces(*file, all, piece), 0U);
   EXPECT_TRUE(all.is_empty());
-  EXPECT_EQ(cache->region().chunk_row(claim.place()).is_mapped.load(), 0U);
+  EXPECT_FALSE(cache->region().chunk_row(claim.place()).is_mapped());
 }
 
 // A change of a file is reported only if a file of its device has been cached.
@@ -643,6 +644,49 @@ TEST_F(LargeFileTest, NothingIsFetchedAheadForAClosedFd) {
   const auto before = file->fds_left();
   file->fd_leaves();
   EXPECT_FALSE(large().fetch_ahead(*file, fd, before, {0, k_block}));
+  EXPECT_EQ(count(Counter::origin_bytes), 0U);
+}
+
+TEST_F(LargeFileTest, MappingBringsTheAbsentPagesOfItsRange) {
+  read(2 * k_block, 10);
+  const LargeFile::Range range{k_block + k_page_of_file, 3 * k_block}, all{0, k_size};
+  const std::uint64_t bytes = range.end - range.begin;
+  ASSERT_TRUE(large().bring_to_map(*file, FdEpoch(fd), range, UINT64_MAX, pace));
+  EXPECT_EQ(large().present_bytes(*file, range), bytes);
+  EXPECT_EQ(large().present_bytes(*file, all), bytes);
+  // A program waited for these bytes, so they do not count as fetched ahead.
+  EXPECT_EQ(count(Counter::block_origin), bytes);
+  EXPECT_EQ(count(Counter::block_ahead), 0U);
+  ASSERT_TRUE(large().bring_to_map(*file, FdEpoch(fd), all, UINT64_MAX, pace));
+  EXPECT_EQ(count(Counter::block_origin), k_size);
+  EXPECT_EQ(read(0, k_size), data);
+}
+
+TEST_F(LargeFileTest, MappingReadsAsMuchAsArrivesSoon) {
+  pace.note(16 << 10, 1'000'000'000);
+  EXPECT_EQ(pace.most_bytes(), 16U << 10);
+  ASSERT_TRUE(large().bring_to_map(*file, FdEpoch(fd), {0, k_block}, UINT64_MAX, pace));
+  EXPECT_GE(count(Counter::origin_reads), 2U);
+  pace.note(1 << 20, 10'000'000);
+  EXPECT_EQ(pace.most_bytes(), 5U << 20);
+}
+
+TEST_F(LargeFileTest, MappingGivesUpAtABlockThatCannotBeRead) {
+  ASSERT_EQ(truncate(path.c_str(), 2 * k_block), 0);
+  EXPECT_FALSE(large().bring_to_map(*file, FdEpoch(fd), {0, k_size}, UINT64_MAX, pace));
+}
+
+TEST_F(LargeFileTest, MappingGivesUpIfItsFdIsClosed) {
+  const FdEpoch epoch(fd);
+  FdEpoch::file_leaves(fd);
+  EXPECT_FALSE(large().bring_to_map(*file, epoch, {0, k_size}, UINT64_MAX, pace));
+  EXPECT_EQ(large().present_bytes(*file, {0, k_size}), 0U);
+}
+
+TEST_F(LargeFileTest, MappingWithoutRoomBringsNothing) {
+  while (lease_segment(cache->region(), 1)) {
+  }
+  EXPECT_FALSE(large().bring_to_map(*file, FdEpoch(fd), {0, k_size}, UINT64_MAX, pace));
   EXPECT_EQ(count(Counter::origin_bytes), 0U);
 }
 

@@ -1,15 +1,21 @@
-// Opens of a large file and threads that read it ahead take turns.
+// Opens and mappings of a large file wait for threads that are fetching its pages, and read-ahead
+// waits for opens.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
+#include <functional>
 #include <string>
 #include <thread>
 
+#include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
+#include "cache/region/fetch_scope.h"
+#include "cache/region/large/chunks.h"
 #include "cache/region/single_flight.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -26,6 +32,7 @@ struct LargeReading : testing::Test {
   const std::string path = dir.write("f", tests::content_of("f", 1, 1'000'000));
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   LargeFile* file = cache->large().begin(path, fd);
+  LargeFile::Pace pace;
 
   void SetUp() override {
     ASSERT_NE(file, nullptr);
@@ -45,7 +52,7 @@ struct LargeReading : testing::Test {
       body();
       is_done = true;
     });
-    // Stays set until the flight ends, even if the thread has stopped waiting.
+    // Stays nonzero until the flight ends, even if the thread stops waiting.
     const std::atomic<std::uint32_t>& waiting = held.hold().slot->waiting;
     while (waiting.load() == 0 && !is_done) sched_yield();
     const bool has_waited = waiting.load() != 0;
@@ -82,6 +89,74 @@ TEST_F(LargeReading, ReadAheadEndsItsFlightOnceItsPagesArePresent) {
   while (!range.is_empty()) cache->large().bring_ahead(*file, fd, range, is_stopping);
   EXPECT_EQ(cache->large().present_bytes(*file, {0, file->size()}), file->size());
   EXPECT_EQ(cache->open(tests::request_for(path)).unless_large, base::Counter::bypassed_size);
+}
+
+// The flight of the block that begins at `at`.
+struct HeldBlock {
+  SingleFlight flights;
+  SingleFlight::Ticket ticket;
+
+  HeldBlock(FileCache& cache, const std::string& path, int fd, std::uint64_t at)
+      : flights(cache.region()) {
+    const std::uint64_t block = cache.large().block();
+    const auto stat = stat_fd(fd, 0);
+    EXPECT_EQ(flights.begin_prefetch(block_hash_of(key_of_file(path, *stat), at / block), ticket),
+              SingleFlight::Prefetch::mine);
+  }
+  std::uint32_t waiting() const { return ticket.hold().slot->waiting.load(); }
+};
+
+TEST_F(LargeReading, MappingWaitsForABlockThatAnotherThreadFetches) {
+  HeldBlock held(*cache.cache, path, fd, 128 << 10);
+  const FdEpoch epoch(fd);
+  const LargeFile::Range range{0, file->size()};
+  bool is_brought = false;
+  EXPECT_TRUE(waits_for(held.ticket, [&] {
+    is_brought = cache->large().bring_to_map(*file, epoch, range, UINT64_MAX, pace);
+  }));
+  EXPECT_TRUE(is_brought);
+  EXPECT_EQ(cache->large().present_bytes(*file, range), file->size());
+}
+
+TEST_F(LargeReading, MappingGivesUpAtItsTimeAndLetsOthersWaitOn) {
+  const HeldBlock held(*cache.cache, path, fd, 0);
+  EXPECT_FALSE(cache->large().bring_to_map(*file, FdEpoch(fd), {0, file->size()},
+                                           base::monotonic_ns() + 50'000'000, pace));
+  // The mapping has waited, but not for the whole second after which the flight would be overdue
+  // (2).
+  EXPECT_EQ(held.waiting(), 1U);
+}
+
+// Calls `act` in a signal handler that interrupts a fetch of this thread.
+void interrupt_fetch(std::function<void()> act) {
+  static std::function<void()> in_handler;
+  in_handler = std::move(act);
+  const auto before = signal(SIGUSR1, [](int) { in_handler(); });
+  {
+    const FetchScope scope;
+    raise(SIGUSR1);
+  }
+  signal(SIGUSR1, before);
+}
+
+TEST_F(LargeReading, MappingOfAHandlerThatInterruptsAFetchDoesNotWait) {
+  const HeldBlock held(*cache.cache, path, fd, 0);
+  bool is_brought = true;
+  interrupt_fetch([&] {
+    is_brought =
+        cache->large().bring_to_map(*file, FdEpoch(fd), {0, file->size()}, UINT64_MAX, pace);
+  });
+  EXPECT_FALSE(is_brought);
+  EXPECT_EQ(held.waiting(), 0U);
+}
+
+TEST_F(LargeReading, OpenOfAHandlerThatInterruptsAFetchDoesNotWait) {
+  const SingleFlight::Ticket reading = cache->large().begin_reading(*file);
+  int opened = -1;
+  interrupt_fetch([&] { opened = cache->open(tests::request_for(path)).kernel_fd; });
+  EXPECT_GE(opened, 0);
+  EXPECT_EQ(reading.hold().slot->waiting.load(), 0U);
+  close(opened);
 }
 
 TEST(SingleFlightEnd, WaitReturnsImmediatelyIfThereIsNoFlight) {

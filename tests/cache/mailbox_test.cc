@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
+#include "cache/region/mailbox/mail_row.h"
 #include "tests/support/attached_child.h"
 
 namespace cube::cache {
@@ -467,6 +468,22 @@ TEST(Mailbox, OverdueRowsGoToTheNextAsker) {
   }
   asker.join();
   EXPECT_FALSE(gateway.is_wanted(left.at(*reused)));
+}
+
+// While an asker writes a row, overdue_ns is still that of the row's previous request.
+TEST(Mailbox, ARowThatIsBeingWrittenIsNotOverdue) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_EQ(gateway.become_gateway(), 0);
+  constexpr std::uint64_t k_other = 5ULL << mail::k_asker_at;
+  constexpr Mailbox::Patience k_short{.longest_ns = k_ms, .look_again_ns = k_ms};
+  const std::uint64_t writing = mail::with_state(k_other | 1, mail::MailState::writing);
+  for (std::uint32_t i = 0; i < region->layout().mail_rows(); ++i)
+    region->mail_row(i).word.store(writing);
+  Mailbox::Post post;
+  EXPECT_EQ(Mailbox(*region).ask(k_query, never_start, k_short, post), ETIMEDOUT);
+  for (std::uint32_t i = 0; i < region->layout().mail_rows(); ++i)
+    EXPECT_EQ(region->mail_row(i).word.load(), writing);
 }
 
 // A forked child has a copy of its parent's Post, and ends without running its destructor.

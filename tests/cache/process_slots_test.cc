@@ -57,6 +57,11 @@ TEST(ProcessSlots, KilledProcessesAreReapedAndLivingOnesNever) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
+TEST(ProcessSlots, ASlotHasTheCommandOfItsProcess) {
+  const TestRegion region;
+  EXPECT_EQ(region->own_process().command.load(), base::hash_of_own_command());
+}
+
 TEST(ProcessSlots, DeadProcessesLeaveNoPins) {
   const TestRegion region;
   RamTier tier(*region);

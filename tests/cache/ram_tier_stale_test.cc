@@ -75,6 +75,25 @@ TEST_F(RamTierTest, MarkStaleByInodeFindsEveryHardLink) {
   EXPECT_FALSE(tests::find(tier, "/two"));
 }
 
+TEST_F(RamTierTest, AReusedInodeMarksOnlyOlderRecords) {
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  const Pin record = tests::find(tier, "/a");
+  tier.mark_verified(*record, 1000);
+  EXPECT_EQ(tier.mark_stale_inode(record->stat, Record::k_gone, 1000), 0U);
+  EXPECT_FALSE(record->is_stale());
+  EXPECT_EQ(tier.mark_stale_inode(record->stat, Record::k_gone, 1001), 1U);
+  EXPECT_TRUE(record->may_be_gone());
+}
+
+TEST_F(RamTierTest, MarkStaleSparesTheVersionThatThePathHasNow) {
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  const Pin record = tests::find(tier, "/a");
+  FileStat other = record->stat;
+  EXPECT_EQ(tier.mark_stale("/a", Record::k_gone, &other), 0U);
+  ++other.modified.seconds;
+  EXPECT_EQ(tier.mark_stale("/a", Record::k_gone, &other), 1U);
+}
+
 TEST_F(RamTierTest, AFileWithTooManyNamesFillsNeitherTheIndexNorTheMemory) {
   const auto put_name = [&](int i) {
     RecordContent content = tests::content_for("/name." + std::to_string(i), 3);

@@ -15,6 +15,7 @@
 #include "cache/region/life/robust_lock.h"
 #include "cache/region/ring.h"
 #include "tests/support/child.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 #include "tests/support/tracee.h"
@@ -294,6 +295,51 @@ TEST(Segments, UnpublishedRunOfADeadWriterBecomesFree) {
   ASSERT_EQ(status, -SIGKILL);
   reap(*region);
   EXPECT_EQ(count_state(region, SegmentState::free), free_before);
+}
+
+// A writer is killed while it frees a run. Before the reaper runs, another process leases the
+// segments that are already free.
+TEST(Segments, RunIsFreedOnceIfItsWriterIsKilledWhileFreeingIt) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  const TestRegion region;
+  const std::uint32_t segments = region->layout().segment_count;
+  bool is_over = false;
+  int partly = 0;
+  for (long steps = 0; !is_over; ++steps) {
+    {
+      tests::Tracee child([&] {
+        Region* const mine = tests::attach(region.options);
+        CHILD_CHECK(mine != nullptr);
+        const auto run = lease_run(*mine, segments);
+        CHILD_CHECK(run);
+        raise(SIGSTOP);
+        free_run(*mine, *run);
+        raise(SIGSTOP);
+        return 0;
+      });
+      ASSERT_TRUE(child.to_stop());
+      is_over = child.step_on(steps);
+    }
+    std::vector<SegmentWord> leased(segments);
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < segments; ++i) {
+      if (!lease_free(*region, i)) continue;
+      leased[i] = word(region, i);
+      ++count;
+    }
+    partly += count > 0 && count < segments ? 1 : 0;
+    reap(*region);
+    for (std::uint32_t i = 0; i < segments; ++i) {
+      const bool is_ours = leased[i].state == SegmentState::open;
+      if (is_ours) {
+        EXPECT_EQ(word(region, i).as_word(), leased[i].as_word()) << steps;
+      }
+      ASSERT_TRUE(is_ours || lease_free(*region, i)) << "segment " << i << ", step " << steps;
+      free_run(*region, i);
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(partly, 0);
 }
 
 TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {

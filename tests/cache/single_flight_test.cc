@@ -66,6 +66,24 @@ TEST(SingleFlight, FreeFlightIsOursAndCanBeTakenAgain) {
     EXPECT_EQ(region->flight_slot(i).word.load(), 0U);
 }
 
+TEST(SingleFlight, ForkedChildLeavesTheFlightsOfItsParentAlone) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  SingleFlight::Ticket first, second;
+  ASSERT_EQ(flights.begin(42, first), Outcome::mine);
+  ASSERT_EQ(flights.begin(43, second), Outcome::mine);
+  EXPECT_EQ(tests::run_in_child([&] {
+              SingleFlight::forget_flights();
+              CHILD_CHECK(!first.hold().is_held());
+              CHILD_CHECK(second.come_in_parts().slot == nullptr);
+              first = {};
+              return 0;
+            }),
+            0);
+  EXPECT_TRUE(first.hold().is_held());
+  EXPECT_TRUE(second.come_in_parts().is_held());
+}
+
 TEST(SingleFlight, AcceptsHashesOfZerosAndOnes) {
   const TestRegion region;
   SingleFlight flights(*region);
@@ -175,6 +193,9 @@ TEST(SingleFlight, ThreadsOfOneProcessTakeTurns) {
 // A waiter would check again, and give up, only long after the test has failed.
 constexpr SingleFlight::Patience k_endless{.look_again_ns = 300 * k_second,
                                            .longest_ns = 600 * k_second};
+// A waiter gives up soon.
+constexpr SingleFlight::Patience k_short{.look_again_ns = k_second / 100,
+                                         .longest_ns = k_second / 20};
 
 TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
   const TestRegion region;
@@ -199,8 +220,7 @@ TEST(SingleFlight, FlightIsNotAwaitedAgainAfterATimeout) {
   SingleFlight flights(*region);
   SingleFlight::Ticket ticket;
   ASSERT_EQ(flights.begin(7, ticket), Outcome::mine);
-  const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
-  EXPECT_EQ(begin_timed(region, 7, soon).flight, Outcome::too_long);
+  EXPECT_EQ(begin_timed(region, 7, k_short).flight, Outcome::too_long);
   const TimedOutcome next = begin_timed(region, 7, k_endless);
   EXPECT_EQ(next.flight, Outcome::too_long);
   EXPECT_LT(next.took_ns, k_endless.look_again_ns / 2);
@@ -215,8 +235,7 @@ TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
   SingleFlight flights(*region);
   SingleFlight::Ticket tickets[3];
   for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(flights.begin(7 + i, tickets[i]), Outcome::mine);
-  const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
-  EXPECT_EQ(begin_timed(region, 7, soon).flight, Outcome::too_long);
+  EXPECT_EQ(begin_timed(region, 7, k_short).flight, Outcome::too_long);
   EXPECT_EQ(begin_timed(region, 8, k_endless).flight, Outcome::too_long);
   // The owner has ended a flight, so it makes progress.
   tickets[2] = {};
@@ -226,6 +245,16 @@ TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
   while (region->flight_slot(8).waiting.load() == 0) std::this_thread::yield();
   tickets[1] = {};
   waiter.join();
+}
+
+TEST(SingleFlight, WaitsForTheEndOfOneFlightOfAStoppedFetcher) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  SingleFlight::Ticket tickets[2];
+  for (std::uint64_t i = 0; i < 2; ++i) ASSERT_EQ(flights.begin(7 + i, tickets[i]), Outcome::mine);
+  EXPECT_FALSE(SingleFlight(*region, k_short).wait_for_end(7));
+  EXPECT_FALSE(SingleFlight(*region, k_endless).wait_for_end(8));
+  EXPECT_EQ(region->flight_slot(8).waiting.load(), 0U);
 }
 
 TEST(SingleFlight, ProgressingFetcherIsNotTakenForStopped) {

@@ -49,6 +49,53 @@ bool drop_reading_capabilities() {
 
 std::uint64_t count(FileCache& cache, Counter counter) { return tests::counted(cache, counter); }
 
+// Otherwise an open fd of the file would miss later writes, because its inode may belong to another
+// file once it is removed.
+TEST_F(ViewsTest, AFileRemovedInAnotherViewRemovesNoFileOfThisView) {
+  const std::string path = dir.write("f", "ours");
+  const OpenOutcome ours = cache->open(request_for(path));
+  ASSERT_TRUE(ours.pin);
+  const auto removal = [&](bool in_own_view) {
+    return tests::run_in_child([&] {
+      CHILD_CHECK(in_own_view ||
+                  (enter_mount_namespace() &&
+                   mount("cubeshim-test", dir.path().c_str(), "tmpfs", 0, nullptr) == 0));
+      FileCache* const own = attach();
+      CHILD_CHECK(own != nullptr);
+      own->changes().name_changed(path, nullptr, /*is_moved=*/false);
+      own->changes().doubt_identity(path, nullptr);
+      return 0;
+    });
+  };
+  EXPECT_EQ(removal(/*in_own_view=*/false), 0);
+  EXPECT_TRUE(ours.pin->has_changed());
+  EXPECT_FALSE(ours.pin->may_be_gone());
+  const OpenOutcome again = cache->open(request_for(path));
+  ASSERT_TRUE(again.pin);
+  EXPECT_EQ(removal(/*in_own_view=*/true), 0);
+  EXPECT_TRUE(again.pin->may_be_gone());
+}
+
+TEST_F(ViewsTest, AFileFoundWhileTheRootChangesIsShownToNobody) {
+  const std::string path = dir.write("f", "perhaps another");
+  const auto is_found = [&] { return cache->parts().ram.has_any(path, base::hash_path(path)); };
+  const auto open_while = [&](bool is_leaving) {
+    return tests::run_in_child([&] {
+      FileCache* const own = attach();
+      CHILD_CHECK(own != nullptr);
+      if (is_leaving) Region::begin_leaving_view();
+      CHILD_CHECK((own->region().view_to_show() == 0) == is_leaving);
+      own->open(request_for(path));
+      if (is_leaving) Region::stay_in_view();
+      return 0;
+    });
+  };
+  EXPECT_EQ(open_while(true), 0);
+  EXPECT_FALSE(is_found());
+  EXPECT_EQ(open_while(false), 0);
+  EXPECT_TRUE(is_found());
+}
+
 TEST_F(ViewsTest, AnotherMountUnderTheSamePathIsAnotherFile) {
   const std::string path = dir.write("f", "ours");
   ASSERT_TRUE(cache->open(request_for(path)).pin);

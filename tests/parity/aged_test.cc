@@ -99,6 +99,19 @@ PARITY(Aged, StreamsGoBackAndForth) {
   CALL(closedir(stream));
 }
 
+PARITY(Aged, AnEntryStaysValidWhenTheProgramAsksForTheFd) {
+  make_old_tree(t);
+  list(t, "d");
+  DIR* const stream = STDIO(nullptr, opendir(t / "d"));
+  while (const dirent* const entry = readdir(stream)) {
+    const int fd = dirfd(stream);
+    struct stat st {};
+    CALL(fstatat(fd, entry->d_name, &st, 0));
+    t.line(entry->d_name);
+  }
+  CALL(closedir(stream));
+}
+
 PARITY(Aged, RewoundStreamsShowPresentEntries) {
   make_old_tree(t);
   list(t, "d");

@@ -70,6 +70,28 @@ PARITY(Lock, RecordLocks) {
   CALL(close(reader));
 }
 
+PARITY(Lock, ADupAsStdinKeepsTheLocks) {
+  const char* const path = t.file("a");
+  const int fd = CALL(open(path, O_RDONLY));
+  struct flock all {};
+  all.l_type = F_RDLCK;
+  CALL(fcntl(fd, F_SETLK, &all));
+  const int in = dup(STDIN_FILENO);
+  close(STDIN_FILENO);
+  const int copy = CALL(dup(fd));
+  t.line("copy " + std::to_string(copy));
+  t.in_child([&] {
+    const int mine = CALL(open(path, O_RDWR));
+    all.l_type = F_WRLCK;
+    CALL(fcntl(mine, F_SETLK, &all));
+  });
+  char byte;
+  CALL(read(copy, &byte, 1));
+  CALL(read(fd, &byte, 1));
+  dup2(in, STDIN_FILENO);
+  close(in);
+}
+
 PARITY(Lock, Lockf) {
   const char* const path = t.file("a");
   const int reader = CALL(open(path, O_RDONLY));

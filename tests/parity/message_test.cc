@@ -50,6 +50,20 @@ PARITY(Message, ManyFdsInOne) {
   for (const int fd : small.fds()) show(t, "received", fd);
 }
 
+PARITY(Message, ControlDataOfAnImpossibleLengthIsRefused) {
+  int pair[2];
+  CALL(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
+  t.file("a", 300);
+  FdMessage out;
+  out.carry({CALL(open(t / "a", O_RDONLY))});
+  cmsghdr* const control = CMSG_FIRSTHDR(&out.head);
+  for (const std::size_t length : {std::size_t{0}, std::size_t{8}, std::size_t{1} << 40}) {
+    control->cmsg_len = length;
+    CALL(sendmsg(pair[0], &out.head, 0));
+    EXPECT_EQ(errno, EINVAL);
+  }
+}
+
 PARITY(Message, ManyMessagesTogether) {
   int pair[2];
   CALL(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));

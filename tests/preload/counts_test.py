@@ -37,11 +37,11 @@ class Counts(unittest.TestCase):
             (self.data / name).write_bytes(os.urandom(size))
             os.utime(self.data / name, (1e9, 1e9))
 
-    def report(self, body: str) -> dict:
+    def report(self, body: str, **settings: str) -> dict:
         report = self.data.parent / f"{self.data.name}.json"
         self.addCleanup(report.unlink, missing_ok=True)
         env = environment(str(self.data), CUBESHIM_MAX_FILE="16M", CUBESHIM_STATS=str(report),
-                          CUBESHIM_STATS_FORMAT="json", CUBESHIM_PREFETCH="0")
+                          CUBESHIM_STATS_FORMAT="json", CUBESHIM_PREFETCH="0", **settings)
         done = subprocess.run(["/usr/bin/python3", "-c", PROLOGUE + body, str(self.data)], env=env,
                               capture_output=True, text=True, timeout=300)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -54,6 +54,11 @@ for name in ("small", "parts", "large"):
 os.execv("/usr/bin/python3", ["python3", "-c", ""])
 """)
         self.assertEqual(report["bytes_served"], sum(SIZES.values()))
+
+    def test_copies_of_mode_real_count_as_served(self):
+        body = "for _ in range(2):\n    opened_and_read('small')"
+        report = self.report(body, CUBESHIM_MODE="real")
+        self.assertEqual(report["bytes_served"], 2 * SIZES["small"])
 
     def test_a_killed_process_lacks_at_most_a_step_of_each_file(self):
         for name in ("parts", "large"):

@@ -1,5 +1,5 @@
-"""Programs read large files in blocks. Tests the bytes, the requests to the origin, and the
-behaviour of the program's own open file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
+"""Files that are served in blocks: the bytes that programs read, the requests to the origin, and
+the behaviour of the program's own open file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
 files."""
 import hashlib
 import json
@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from bench.harness.mount import SlowMount  # noqa: E402
 from tests.preload.large_job import environment  # noqa: E402
-from tests.preload.stopped import MMAP, PREAD, PREADV, Stopped  # noqa: E402
+from tests.preload.stopped import MMAP, MUNMAP, OPENAT, PREAD, PREADV, Stopped  # noqa: E402
 
 LAGFS = os.environ["CUBESHIM_LAGFS"]
 SIZE = 24_000_001
@@ -33,8 +34,8 @@ def read_all():
     with open(path, "rb", buffering=0) as file:
         return b"".join(iter(lambda: file.read(100_000), b""))
 def read_behind(path=path, lead=1 << 20, patience=120):
-    # Like read_all, but the reader gives the read-ahead time to go first, which it might not get on
-    # a busy machine.
+    # Like read_all, but waits for the read-ahead, which might otherwise fall behind on a busy
+    # machine.
     parts, at, size, before = [], 0, os.path.getsize(path), asked()
     with open(path, "rb", buffering=0) as file:
         while True:
@@ -53,6 +54,8 @@ EPILOGUE = "\nprint(json.dumps(said))\n"
 
 class Job(unittest.TestCase):
     direct = False
+    # Another test that runs at the same time can delay a job, but not each time.
+    TRIES = 4
 
     def setUp(self):
         self.scratch = Path(self.enterContext(
@@ -79,6 +82,14 @@ class Job(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr, "")
         return json.loads(done.stdout)
+
+    def run_until(self, is_right, job: str, **settings: str) -> dict:
+        """Returns the first of several runs whose result is right, or the last one."""
+        for _ in range(self.TRIES):
+            said = self.run_job(job, **settings)
+            if is_right(said):
+                break
+        return said
 
     def blocks(self) -> dict:
         return json.loads(self.report.read_text().splitlines()[-1])["blocks"]
@@ -149,7 +160,8 @@ said["wanted"] = wanted
             """
 import resource
 file = os.open(path, os.O_RDONLY)
-# This one checks for many more, by the numbers of the machine's memory.
+# The first read checks the machine's free memory (/proc/meminfo), which needs an fd. The result
+# also covers the next reads.
 os.pread(file, 4096, 0)
 limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 places = [block << 20 for block in range(1, 20, 3)]
@@ -224,8 +236,7 @@ said["directory"] = directory
                 size = int.from_bytes(raw[at:at + 4], "big")
                 pieces.append(raw[at + 4:at + 4 + size])
                 at += 4 + size
-        # Together, the pieces are the whole file, and each piece belongs to the place that its
-        # first bytes name.
+        # Together, the pieces are the whole file, and each begins where the one before it ends.
         self.assertEqual(sum(map(len, pieces)), SIZE)
         self.assertEqual(sorted(DATA.index(piece) for piece in pieces), [*range(0, SIZE, 70_001)])
         subprocess.run(["rm", "-r", said["directory"]], check=True)
@@ -263,7 +274,7 @@ for _ in range(20):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         said["locked"] += 1
     except OSError:
-        # A block that is being read at the moment holds the file, like a read of another thread.
+        # A block that is being read ahead prolongs the lock, as a read of another thread would.
         fcntl.flock(other, fcntl.LOCK_EX)
     os.close(other)
 """)
@@ -299,8 +310,7 @@ with open(path, "rb") as file:
 file = os.open(path, os.O_RDONLY)
 for _ in range(6):
     os.read(file, 100_000)
-# By now, the reader's window lies ahead of it, and its last block has arrived once no more requests
-# reach the origin.
+# The last block of the read-ahead window has arrived when no more requests reach the origin.
 said["at"] = os.lseek(file, 0, 1)
 while True:
     before = asked()
@@ -330,8 +340,8 @@ while True:
 
 
 class LargerThanMemory(Job):
-    """Reads 24 MB through a region of about eleven chunks of 2 MiB. Five of them are for chunks
-    that only pass through."""
+    """Reads 24 MB through a region with room for about eleven chunks of 2 MiB, five of them for
+    passing chunks."""
     direct = True
     region = {"CUBESHIM_RAM": "24M"}
 
@@ -371,8 +381,8 @@ before = asked(); said["again"] = epoch(); said["second"] = asked() - before
 """, **self.region)
         right = [hashlib.blake2b(DATA).hexdigest()] * 4 + [0] * 4
         self.assertEqual([said["digests"], said["again"]], [right] * 2)
-        # If each process fetched the file, the sum would be four times SIZE. In the second pass,
-        # the blocks that have stayed are hits.
+        # If each process fetched the file, the sum would be four times SIZE. In the second epoch,
+        # the blocks that were kept are hits.
         self.assertLess(said["first"], 2 * SIZE)
         self.assertLess(said["second"], 0.95 * SIZE)
 
@@ -389,7 +399,7 @@ said["digests"] = [
 ]
 """, **self.region)
         self.assertEqual(said["digests"], [hashlib.blake2b(DATA).hexdigest()] * 3)
-        # Fetches more than fits: prefetching continues when the memory is full.
+        # The read-ahead continues when the memory is full.
         self.assertGreater(self.blocks()["ahead"], 2 * SIZE)
 
     def test_reader_of_single_pages_leaves_what_passes_alone(self):
@@ -494,7 +504,7 @@ class Mappings(Job):
         said = self.run_job("""
 def map_all():
     with open(path, "rb") as file:
-        # A lock that has ended does not keep pages out of the memory.
+        # A lock that has ended must not prevent the copying of pages into memory.
         fcntl.flock(file, fcntl.LOCK_SH)
         fcntl.flock(file, fcntl.LOCK_UN)
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED) as mapping:
@@ -510,7 +520,7 @@ while said["asked"] and time.monotonic() < deadline:
 """)
         self.assertEqual(set(said["digests"]), {hashlib.blake2b(DATA).hexdigest()})
         self.assertEqual(said["asked"], 0)
-        # Each page is counted only one time, even if it was mapped several times.
+        # Each page is counted once, even if it was mapped several times.
         blocks, pages = self.blocks(), (SIZE + 4095) // 4096 * 4096
         self.assertEqual(blocks["mapped"], pages)
         self.assertEqual(blocks["kept"], pages - blocks["origin"])
@@ -564,12 +574,12 @@ for _ in range(60):
     def test_mapping_shows_the_pages_already_read(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
-# The first bytes, which are read for each mapping, and others; less than a tenth, so that the rest
-# is not read as well.
+# Reads the head, which is fetched for each mapping anyway, and another part. Together they are less
+# than a tenth of the file, so that the rest is not read ahead.
 os.pread(file, 1 << 17, 0)
 os.pread(file, 1_500_000, 3_000_000)
-# Each of several mappings has its piece of the region, although one alone might take half of all
-# pieces.
+# Each of several mappings shows pieces of the region, although a single mapping may reserve half of
+# all pieces while it is made.
 def pieces():
     with open("/proc/self/maps") as maps:
         return maps.read().count(" /dev/shm/cubeshim-")
@@ -606,9 +616,9 @@ for at in range(0, size, 1 << 20):
     while asked() < min(at + (2 << 20), size) and time.monotonic() < deadline:
         os.sched_yield()
 said["digest"], said["asked"] = digest(b"".join(parts)), asked()
-# All of it is in memory in the end.
+# In the end, the whole file is in memory.
 def is_all_of_the_region():
-    # A mount without pages of the kernel refuses MAP_SHARED.
+    # A mount with direct I/O refuses MAP_SHARED.
     with (open(path, "rb") as file,
           mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)):
         with open("/proc/self/maps") as maps:
@@ -669,7 +679,7 @@ mapping = mmap.mmap(os.open(path, os.O_RDONLY), 0, prot=mmap.PROT_READ, flags=mm
 mapping.madvise(mmap.MADV_RANDOM)
 before = asked()
 touched = sum(mapping[at] for at in range(0, 6 << 20, 1 << 16))
-# By now the threads would have read ahead of these places.
+# Waits until the threads have read another range. They would also have read ahead of these places.
 mapping.madvise(mmap.MADV_WILLNEED, 12 << 20, 4 << 20)
 deadline = time.monotonic() + 120
 while asked() - before < 4 << 20 and time.monotonic() < deadline:
@@ -693,6 +703,32 @@ said["again"] = asked() - said["asked"]
         self.assertEqual((said["digest"], said["again"]), (hashlib.blake2b(DATA).hexdigest(), 0))
         # The kernel also reads pages around the page of a fault.
         self.assertTrue(SIZE <= said["asked"] < 1.01 * SIZE, said["asked"])
+
+    def test_a_mapping_that_the_kernel_refuses_is_not_counted(self):
+        said = self.run_job("""
+import ctypes
+libc, file = ctypes.CDLL(None), os.open(path, os.O_RDONLY)
+libc.mmap.restype = ctypes.c_void_p
+def is_mapped(size, protection, flags):
+    at = libc.mmap(None, ctypes.c_size_t(size), protection, flags, file, ctypes.c_long(0))
+    return at != ctypes.c_void_p(-1).value
+MAP_NONBLOCK = 0x10000
+said["mapped"] = [is_mapped(0, mmap.PROT_READ, mmap.MAP_PRIVATE),
+                  is_mapped(4096, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED),
+                  is_mapped(4096, mmap.PROT_READ, mmap.MAP_PRIVATE | MAP_NONBLOCK)]
+""")
+        self.assertEqual((said["mapped"], self.blocks()["mappings"]), ([False, False, True], 1))
+
+    def test_the_pages_of_a_mapping_without_a_row_are_not_counted_as_mapped(self):
+        self.run_job("""
+file = os.open(path, os.O_RDONLY)
+os.pread(file, 1 << 16, 0)
+page = mmap.mmap(file, 4096, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+# Takes the remaining rows of the table.
+rest = [mmap.mmap(file, 4096, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) for _ in range(4095)]
+mapping = mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+""")
+        self.assertEqual((self.blocks()["mapped"], self.blocks()["mappings"]), (4096, 1))
 
     def test_two_hundred_mappings_of_a_file_are_followed_at_once(self):
         said = self.run_job("""
@@ -730,17 +766,6 @@ said["child"] = os.read(pipe[0], 1)[0]
 """)
         self.assertEqual(said, {"parent": 2, "child": 1})
 
-    # Another test that runs at the same time can delay a job, but not each time.
-    TRIES = 4
-
-    def run_until(self, is_right, job: str) -> dict:
-        """Returns the first of several runs whose result is right, or the last one."""
-        for _ in range(self.TRIES):
-            said = self.run_job(job, CUBESHIM_RAM="64M")
-            if is_right(said):
-                break
-        return said
-
     def test_looks_at_a_huge_mapping_take_a_small_share_of_the_time(self):
         os.truncate(self.source / "f", 512 << 30)
         said = self.run_until(
@@ -759,7 +784,7 @@ for _ in range(20):
     if spent(1.5) <= 0.02:
         break
 said["between"] = spent(3)
-""")
+""", CUBESHIM_RAM="64M")
         self.assertEqual(said["byte"], 0)
         self.assertLess(said["between"], 0.1)
 
@@ -775,7 +800,7 @@ while time.process_time() < 0.2:
 before = time.monotonic()
 fcntl.flock(file, fcntl.LOCK_SH)
 said["took"] = time.monotonic() - before
-""")
+""", CUBESHIM_RAM="64M")
         self.assertLess(said["took"], 0.9)
 
     def test_private_writes_stay_private(self):
@@ -788,6 +813,230 @@ with mmap.mmap(file, 0, prot=mmap.PROT_READ | mmap.PROT_WRITE, flags=mmap.MAP_PR
 said["others"] = digest(read_all())
 """)
         self.assertEqual(said, {"mine": "mine!", "others": hashlib.blake2b(DATA).hexdigest()})
+
+
+class Ranks(Job):
+    """Two processes of a job that map models. At each open, FUSE drops the file's pages in the
+    kernel."""
+    DATA = DATA[:6_000_001]
+    HEADER = b'{"a":{"dtype":"U8","shape":[5999900],"data_offsets":[0,5999900]}}'
+    MODEL = len(HEADER).to_bytes(8, "little") + HEADER + DATA[8 + len(HEADER):]
+    # The other process opens the file, or maps its first page.
+    OTHER = """
+to_other, to_first = os.pipe(), os.pipe()
+def map_page():
+    file = os.open(path, os.O_RDONLY)
+    mmap.mmap(file, 4096, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+def let_other(act):
+    os.write(to_other[1], act)
+    os.read(to_first[0], 1)
+# This attaches the process to the region.
+os.close(os.open(path, os.O_RDONLY))
+if os.fork() == 0:
+    os.close(to_other[1])
+    while (act := os.read(to_other[0], 1)) != b"e":
+        os.close(os.open(path, os.O_RDONLY)) if act == b"o" else map_page()
+        os.write(to_first[1], b"d")
+    os._exit(0)
+before = asked()
+let_other(b"m")
+"""
+    OPEN = """
+file = os.open(path, os.O_RDONLY)
+"""
+    MAP = """
+mapping = mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+said["brought"] = asked() - before
+"""
+    END = """
+os.write(to_other[1], b"e")
+said["status"] = os.wait()[1]
+"""
+    def setUp(self):
+        super().setUp()
+        self.env["CUBESHIM_MAX_FILE"] = "1M"
+        self.write(self.MODEL)
+
+    def write(self, data: bytes):
+        (self.source / "f").write_bytes(data)
+        os.utime(self.source / "f", (1e9, 1e9))
+
+    def test_a_model_leaves_the_mount_once_before_it_is_mapped(self):
+        said = self.run_until(
+            lambda said: said["brought"] >= len(self.MODEL), self.OTHER + self.OPEN + self.MAP + """
+# If the kernel had made the mapping, this open would drop its pages.
+let_other(b"o")
+middle = asked()
+said["digest"], said["again"] = digest(mapping[:]), asked() - middle
+""" + self.END)
+        size = len(self.MODEL)
+        # After the first page, the kernel reads some pages ahead.
+        self.assertTrue(size <= said["brought"] < size + (64 << 10), said)
+        self.assertEqual((said["digest"], said["again"], said["status"]),
+                         (hashlib.blake2b(self.MODEL).hexdigest(), 0, 0))
+        blocks, pages = self.blocks(), -(-size // 4096) * 4096
+        self.assertEqual((blocks["origin"], blocks["mapped"]), (size, pages))
+        self.assertEqual((blocks["used"], blocks["unread"], blocks["faulted"]),
+                         (blocks["ahead"], 0, 0))
+
+    def test_a_lone_process_does_not_wait_for_a_model(self):
+        said = self.run_job("before = asked()" + self.OPEN + self.MAP)
+        self.assertLess(said["brought"], 1 << 20)
+
+    def test_a_model_that_no_other_process_maps_is_not_waited_for(self):
+        said = self.run_job(
+            self.OTHER.replace('let_other(b"m")', 'let_other(b"o")') + self.OPEN + self.MAP +
+            self.END)
+        self.assertLess(said["brought"], 1 << 20)
+
+    def test_a_process_does_not_wait_for_a_model_once_its_other_rank_has_ended(self):
+        (self.source / "g").write_bytes(self.MODEL)
+        os.utime(self.source / "g", (1e9, 1e9))
+        # A third process only opens the file.
+        said = self.run_job("""
+ready, end = os.pipe(), os.pipe()
+if os.fork() == 0:
+    os.close(end[1])
+    os.close(os.open(path, os.O_RDONLY))
+    os.write(ready[1], b"r")
+    os.read(end[0], 1)
+    os._exit(0)
+os.read(ready[0], 1)
+""" + self.OTHER + self.OPEN + self.MAP + self.END + """
+path, before = path[:-1] + "g", asked()
+""" + self.OPEN + self.MAP + """
+os.close(end[1])
+os.wait()
+""")
+        self.assertLess(said["brought"], 1 << 20)
+
+    def test_the_first_rank_waits_for_the_second_model(self):
+        (self.source / "g").write_bytes(self.MODEL)
+        os.utime(self.source / "g", (1e9, 1e9))
+        said = self.run_until(
+            lambda said: said["brought"] >= len(self.MODEL),
+            self.OTHER.replace('let_other(b"m")', """
+let_other(b"o")
+map_page()
+let_other(b"m")
+path, before = path[:-1] + "g", asked()
+""") + self.OPEN + self.MAP + self.END)
+        self.assertGreaterEqual(said["brought"], len(self.MODEL))
+
+    def test_a_process_with_the_same_command_is_found_without_reading_its_command(self):
+        # A read of /proc/PID/cmdline would wait while a thread of that process hangs in mmap.
+        words = [
+            "/usr/bin/python3", "-c", PROLOGUE + self.OPEN + """
+print("attached", flush=True)
+before = asked()
+if sys.stdin.readline() == "map\\n":
+""" + self.MAP.replace("\n", "\n    ") + EPILOGUE,
+            str(self.path),
+            str(self.mount.path / ".lagfs" / "counters.json")
+        ]
+        jobs = []
+        for _ in range(2):
+            job = subprocess.Popen(words, env=self.env, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+            self.addCleanup(lambda job=job: [job.kill(), job.communicate()])
+            jobs.append(job)
+            self.assertEqual(job.stdout.readline(), "attached\n")
+        other, mapper = jobs
+        stopped, opened = Stopped(mapper.pid), []
+        self.addCleanup(stopped.go_on)
+
+        def note(number: int, arguments: list[int]) -> bool:
+            if number == OPENAT:
+                with open(f"/proc/{mapper.pid}/mem", "rb", buffering=0) as memory:
+                    memory.seek(arguments[1])
+                    opened.append(memory.read(64).split(b"\0")[0].decode())
+            return False
+
+        print("map", file=mapper.stdin, flush=True)
+        self.assertFalse(stopped.run_to(note))
+        of_other = [name for name in opened if name.startswith(f"/proc/{other.pid}/")]
+        self.assertEqual(of_other, [f"/proc/{other.pid}/task/{other.pid}/stat"])
+
+    def test_a_file_that_is_rewritten_during_the_wait_shows_one_version(self):
+        new = self.MODEL[:500_000] + bytes(len(self.MODEL) - 500_000)
+        with SlowMount(Path(LAGFS), self.source, self.scratch, 200, bandwidth_mb=100) as mount:
+            self.path, self.mount = mount.path / "f", mount
+            self.env["CUBESHIM_PREFIXES"] = str(mount.path)
+
+            def rewrite():
+                counters = mount.path / ".lagfs" / "counters.json"
+                while (json.loads(counters.read_text())["read"]["bytes"] < 1 << 20
+                       and not mapped.exists()):
+                    os.sched_yield()
+                os.truncate(self.path, 500_000)
+                while not mapped.exists():
+                    os.sched_yield()
+                self.path.write_bytes(new)
+                written.touch()
+
+            mapped, written = self.scratch / "mapped", self.scratch / "written"
+            threading.Thread(target=rewrite, daemon=True).start()
+            said = self.run_job(self.OTHER + self.OPEN + self.MAP + """
+open(os.environ["MAPPED"], "w").close()
+while not os.path.exists(os.environ["WRITTEN"]):
+    os.sched_yield()
+said["digest"] = digest(mapping[:])
+""" + self.END, MAPPED=str(mapped), WRITTEN=str(written))
+        # On a busy machine, the file may be in memory as a whole before it is rewritten.
+        self.assertIn(said["digest"],
+                      [hashlib.blake2b(data).hexdigest() for data in (self.MODEL, new)])
+
+    def test_a_random_reader_and_a_file_of_another_format_do_not_wait(self):
+        said = self.run_job(
+            self.OTHER + self.OPEN + "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)" +
+            self.MAP + self.END)
+        self.assertLess(said["brought"], 1 << 20)
+        self.write(self.DATA)
+        said = self.run_job(self.OTHER + self.OPEN + self.MAP + self.END)
+        self.assertLess(said["brought"], 1 << 20)
+
+    def test_a_mapping_of_a_part_brings_this_part(self):
+        part = self.MAP.replace("file, 0", "file, 2 << 20, offset=1 << 20")
+        said = self.run_until(
+            lambda said: said["brought"] >= 2 << 20,
+            self.OTHER + self.OPEN + "os.pread(file, 100, 0)" + part + self.END)
+        self.assertTrue(2 << 20 <= said["brought"] < 5 << 19, said)
+
+    def test_a_mapping_does_not_wait_for_a_slow_mount(self):
+        # The whole file would take six seconds.
+        with SlowMount(Path(LAGFS), self.source, self.scratch, 200, bandwidth_mb=1) as mount:
+            self.path, self.mount = mount.path / "f", mount
+            self.env["CUBESHIM_PREFIXES"] = str(mount.path)
+            said = self.run_until(lambda said: said["brought"] < len(self.MODEL),
+                                  self.OTHER + self.OPEN + self.MAP + self.END)
+        self.assertLess(said["brought"], len(self.MODEL))
+
+    def test_a_mapping_does_not_wait_for_one_block_of_a_slow_mount(self):
+        # One block alone would take two seconds.
+        with SlowMount(Path(LAGFS), self.source, self.scratch, 200, bandwidth_mb=1) as mount:
+            self.path, self.mount = mount.path / "f", mount
+            self.env["CUBESHIM_PREFIXES"] = str(mount.path)
+            said = self.run_until(lambda said: said["took"] < 1.5, self.OTHER + self.OPEN +
+                                  "began = time.monotonic()" + self.MAP +
+                                  'said["took"] = time.monotonic() - began' + self.END,
+                                  CUBESHIM_BLOCK="2M")
+        self.assertLess(said["took"], 1.5)
+
+    def test_an_error_of_the_mount_leaves_the_mapping_to_the_kernel(self):
+        said = self.run_job(self.OTHER + """
+def tell(line):
+    with open(os.path.dirname(counters) + "/script", "w") as script:
+        script.write(line + "\\n")
+tell("fail read EIO 9 1000")
+""" + self.OPEN + self.MAP + """
+said["head"] = digest(mapping[:4096])
+tell("clear")
+said["digest"] = digest(mapping[:])
+""" + self.END)
+        self.assertLess(said["brought"], len(self.MODEL))
+        self.assertEqual((said["head"], said["digest"]),
+                         (hashlib.blake2b(self.MODEL[:4096]).hexdigest(),
+                          hashlib.blake2b(self.MODEL).hexdigest()))
 
 
 class Races(Job):
@@ -807,7 +1056,7 @@ thread = threading.Thread(target=act)
 thread.start()
 print(thread.native_id, file, flush=True)
 begins.wait()
-sys.stdin.readline()
+stopped_at = int(sys.stdin.readline())
 MEANWHILE
 print("done", flush=True)
 thread.join()
@@ -824,8 +1073,9 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
         (self.scratch / "other").write_bytes(bytes(SIZE))
 
     def race(self, call: int, act: str, meanwhile: str, then: str = "", least: int = 0,
-             **settings: str) -> dict:
-        """Stops the job one time, at a call on the file for at least `least` bytes."""
+             nth: int = 1, by_region: bool = False, **settings: str) -> dict:
+        """Stops the job once, at its nth call for at least `least` bytes on the file or, with
+        `by_region`, on the region's file. The job's `stopped_at` is the fd of this call."""
         text = self.JOB.replace("ACT", act).replace("MEANWHILE", meanwhile).replace("THEN", then)
         words = [
             "/usr/bin/python3", "-c", PROLOGUE + text + EPILOGUE,
@@ -842,11 +1092,17 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
 
         def is_wanted(number: int, arguments: list[int]) -> bool:
             fd, size = (arguments[i] for i in ((4, 1) if call == MMAP else (0, 2)))
-            return number == call and fd == file and size >= least
+            if number != call or size < least or fd >> 31:
+                return False
+            stopped_at[:] = [fd]
+            return fd == file if not by_region else os.readlink(
+                f"/proc/{job.pid}/fd/{fd}").startswith("/dev/shm/cubeshim-")
 
+        stopped_at = []
         print(file=job.stdin, flush=True)
-        self.assertTrue(stopped.run_to(is_wanted))
-        print(file=job.stdin, flush=True)
+        for _ in range(nth):
+            self.assertTrue(stopped.run_to(is_wanted))
+        print(stopped_at[0], file=job.stdin, flush=True)
         self.assertEqual(job.stdout.readline(), "done\n")
         self.assertFalse(stopped.run_to(is_wanted))
         said = job.communicate(timeout=DEADLINE_S)[0]
@@ -854,7 +1110,7 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
         return json.loads(said)
 
     def test_a_read_in_blocks_goes_on_with_its_file_after_a_close(self):
-        # Reads the rest of the file, for which there is no room.
+        # The kernel reads most of this range, because the region has no room for it.
         said = self.race(PREAD, "os.pread(file, 20_000_000, 17)", self.CLOSED, self.READ,
                          least=4 << 20, CUBESHIM_RAM="8M")
         self.assertEqual(said,
@@ -871,16 +1127,92 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
         (self.source / "g").write_bytes(DATA[:3 << 20])
         os.utime(self.source / "g", (1e9, 1e9))
         self.path = self.mount.path / "g"
-        for before in ("", "os.listxattr(file); "):  # which materializes the fd
+        for before in ("", "os.listxattr(file); "):  # listxattr materializes the fd
             with self.subTest(before):
                 said = self.race(PREADV, "os.pread(file, 3000, 2_000_000)", before + self.CLOSED,
                                  self.READ)
                 digest = hashlib.blake2b(DATA[2_000_000:2_003_000]).hexdigest()
                 self.assertEqual(said, {"digest": digest, "numbers": 1})
 
+    def test_a_mapping_whose_fd_is_replaced_shows_one_file(self):
+        # The second mapping is the library's own, from which it copies pages into the cache.
+        digests = [hashlib.blake2b(data).hexdigest() for data in (DATA[:8 << 20], bytes(8 << 20))]
+        for nth in (1, 2):
+            with self.subTest(nth=nth):
+                said = self.race(
+                    MMAP, "(os.pread(file, 2 << 20, 0), libc.mmap(None, size, mmap.PROT_READ, "
+                    "mmap.MAP_SHARED, file, ctypes.c_long(0)))[1]", self.CLOSED, """
+said["bytes"] = digest(ctypes.string_at(found[0], 8 << 20))
+libc.munmap(ctypes.c_void_p(found[0]), size)
+said["again"] = digest(read_all())
+""", least=8 << 20, nth=nth)
+                self.assertIn(said["bytes"], digests)
+                self.assertEqual(said["again"], hashlib.blake2b(DATA).hexdigest())
+
+    def test_a_mapping_whose_fd_is_replaced_by_the_same_file_grows_into_this_file(self):
+        # The mapping replaces a mapping of another file.
+        (self.source / "g").write_bytes(bytes(SIZE))
+        said = self.race(
+            MMAP, "[at := libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_PRIVATE, os.open(path[:-1]"
+            " + 'g', os.O_RDONLY), ctypes.c_long(0)), libc.mmap(ctypes.c_void_p(at), size, "
+            "mmap.PROT_READ, mmap.MAP_PRIVATE | 0x10, file, ctypes.c_long(0))][1]",
+            "os.dup2(os.open(path, os.O_RDONLY), file)", """
+libc.mremap.restype, size = ctypes.c_void_p, ctypes.c_size_t(9 << 20)
+at = libc.mremap(ctypes.c_void_p(found[0]), ctypes.c_size_t(8 << 20), size, 1)
+said["digest"] = digest(ctypes.string_at(at, 9 << 20))
+""")
+        self.assertEqual(said, {"digest": hashlib.blake2b(DATA[:9 << 20]).hexdigest()})
+
+    def test_a_mapping_of_the_region_whose_fd_is_replaced_shows_the_right_file(self):
+        (self.source / "g").write_bytes(DATA[:3 << 20])
+        os.utime(self.source / "g", (1e9, 1e9))
+        for path, flags in (("f", 0), ("f", 0x10), ("g", 0), ("g", 0x10)):
+            self.path = self.mount.path / path
+            with self.subTest(path=path, flags=flags):
+                said = self.race(
+                    MMAP, "[os.pread(file, 1 << 20, 0), at := libc.mmap(None, size, 0, "
+                    "mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, ctypes.c_long(0)), libc.mmap("
+                    "ctypes.c_void_p(at), ctypes.c_size_t(1 << 20), mmap.PROT_READ, "
+                    f"mmap.MAP_PRIVATE | {flags}, file, ctypes.c_long(0))][2]",
+                    "os.dup2(os.open(sys.argv[3], os.O_RDONLY), stopped_at)", """
+said["digest"] = digest(ctypes.string_at(found[0], 1 << 20))
+said["other"] = len(os.pread(stopped_at, 100, 0))
+""", least=1 << 20, by_region=True)
+                self.assertEqual(
+                    said, {"digest": hashlib.blake2b(DATA[:1 << 20]).hexdigest(), "other": 100})
+
+    def test_a_mapping_without_a_row_leaves_no_hole_in_the_programs_memory(self):
+        # Another thread could map its memory into the hole, which MAP_FIXED would then replace.
+        job = subprocess.Popen(["/usr/bin/python3", "-c", PROLOGUE + """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+def map_at(at, size, protection, flags, file):
+    return libc.mmap(ctypes.c_void_p(at), ctypes.c_size_t(size), protection,
+                     mmap.MAP_PRIVATE | flags, file, ctypes.c_long(0))
+file, reserved = os.open(path, os.O_RDONLY), map_at(None, 1 << 16, 0, mmap.MAP_ANONYMOUS, -1)
+os.pread(file, 1 << 16, 0)
+# Takes all rows of the table.
+for _ in range(4096):
+    map_at(None, 4096, mmap.PROT_READ, 0, file)
+print(reserved, flush=True)
+sys.stdin.readline()
+assert map_at(reserved, 1 << 16, mmap.PROT_READ, 0x10, file) == reserved
+said["digest"] = digest(ctypes.string_at(reserved, 1 << 16))
+""" + EPILOGUE, str(self.path), str(self.mount.path / ".lagfs" / "counters.json")], env=self.env,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: [job.kill(), job.communicate()])
+        reserved = int(job.stdout.readline())
+        stopped = Stopped(job.pid)
+        self.addCleanup(stopped.go_on)
+        print(file=job.stdin, flush=True)
+        self.assertFalse(stopped.run_to(
+            lambda number, arguments: number == MUNMAP and arguments[0] == reserved))
+        self.assertEqual(json.loads(job.stdout.read()),
+                         {"digest": hashlib.blake2b(DATA[:1 << 16]).hexdigest()})
+
     def test_a_lock_that_is_taken_during_a_mapping_is_not_held_by_another_mapping(self):
-        # The library's own mapping of the file would keep the pages of the program's mapping in
-        # memory.
+        # The library must not map the file as well, because its mapping would prolong the lock.
         self.race(MMAP,
                   "libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0))",
                   "fcntl.flock(file, fcntl.LOCK_EX)")

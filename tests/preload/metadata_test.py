@@ -57,8 +57,9 @@ class Names(unittest.TestCase):
         self.assertEqual(done.stderr, "")
         return done.stdout
 
-    def start_job(self, text: str, *words: str, **settings: str) -> subprocess.Popen:
-        job = subprocess.Popen([PYTHON, "-uc", text, *words],
+    def start_job(self, text: str, *words: str, by: tuple[str, ...] = (),
+                  **settings: str) -> subprocess.Popen:
+        job = subprocess.Popen([*by, PYTHON, "-uc", text, *words],
                                env=environment(self.tree, **settings), stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)
         self.addCleanup(job.stdout.close)
@@ -556,6 +557,27 @@ for look in (os.listdir, lambda d: os.stat(d + "/inside").st_size, lambda d: os.
         done = subprocess.run(words, env=environment(self.tree), capture_output=True, text=True,
                               timeout=DEADLINE_S)
         self.assertEqual(done.stdout, "13\n13\n13\n", done.stderr)
+
+    def test_a_directory_that_root_gives_away_is_closed_to_root_without_capabilities(self):
+        given = self.tree / "given"
+        given.mkdir()
+        (given / "inside").write_text("text")
+        given.chmod(0o500)
+        self.age(self.tree)
+        reader = self.start_job(
+            """
+import sys
+for _ in range(2):
+    try:
+        print(open(sys.argv[1]).read(), flush=True)
+    except OSError as error:
+        print(error.errno, flush=True)
+    sys.stdin.readline()
+""", str(given / "inside"), by=("setpriv", "--bounding-set", "-dac_override,-dac_read_search"),
+            **self.LONG)
+        self.assertEqual(reader.stdout.readline(), "text\n")
+        self.run_job("import os, sys; os.chown(sys.argv[1], 12345, 12345)", str(given))
+        self.assertEqual(self.ask(reader), "13")
 
     def test_a_directory_that_is_replaced_shows_the_new_one(self):
         self.make_tree(self.tree)

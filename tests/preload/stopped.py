@@ -13,6 +13,7 @@ IS_X86 = os.uname().machine == "x86_64"
 PREAD, PREADV, MMAP = (17, 295, 9) if IS_X86 else (67, 69, 222)
 FUTEX, STATX = (202, 332) if IS_X86 else (98, 291)
 OPENAT, SCHED_YIELD, GETPPID = (257, 24, 110) if IS_X86 else (56, 124, 173)
+MUNMAP = 11 if IS_X86 else 215
 CLOSE, OPENAT2 = 3 if IS_X86 else 57, 437
 FORKS = (56, 57, 435) if IS_X86 else (220, 435)  # clone, fork, clone3
 VFORKS = (58,) if IS_X86 else FORKS

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "cache/base/clock.h"
+#include "cache/base/hash.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -15,6 +16,7 @@ namespace {
 
 struct StatLine {
   char state = '?';
+  std::uint32_t parent = 0;
   std::uint64_t threads = 0;
   std::uint64_t start_time = 0;
 };
@@ -34,6 +36,7 @@ bool read_stat_line(const char* path, StatLine& line) {
     const std::size_t space = rest.find(' ');
     if (space == std::string_view::npos) return false;
     rest.remove_prefix(space + 1);
+    if (field + 1 == 4) std::from_chars(rest.data(), rest.data() + rest.size(), line.parent);
     if (field + 1 == 20) std::from_chars(rest.data(), rest.data() + rest.size(), line.threads);
   }
   if (std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec != std::errc{})
@@ -136,6 +139,23 @@ bool is_of_this_user(const ProcessId& process) {
   long user = -1;
   std::from_chars(all.data() + effective + 1, all.data() + all.size(), user);
   return user == sys::raw(SYS_geteuid);
+}
+
+std::uint64_t hash_of_own_command() {
+  char text[1024];
+  const long n = sys::read_small_file("/proc/self/cmdline", text, sizeof text);
+  return sys::failed(n) ? 0 : hash_bytes(text, static_cast<std::size_t>(n));
+}
+
+bool is_twin(const ProcessId& other, std::uint64_t other_command, std::uint64_t own_command) {
+  if (own_command == 0 || other_command != own_command) return false;
+  if (!has_own_proc() || other.pid_namespace != own_pid_namespace()) return false;
+  char folder[16];
+  *fmt::format_to_n(folder, sizeof folder - 1, "{}", other.pid).out = '\0';
+  StatLine line;
+  return read_stat_of(folder, other.pid, line) && line.start_time == other.start_time &&
+         line.parent != static_cast<std::uint32_t>(sys::getpid()) &&
+         other.pid != static_cast<std::uint32_t>(sys::raw(SYS_getppid));
 }
 
 bool parse_process_id(std::string_view text, ProcessId& process) {

@@ -30,6 +30,14 @@ Liveness liveness_of(const ProcessId& process);
 // Whether the given process has the same effective user as this process. Also true if the user of
 // the given process is not known.
 bool is_of_this_user(const ProcessId& process);
+// Returns a hash of the first 1024 bytes of this process's command and arguments. 0: they cannot be
+// read.
+std::uint64_t hash_of_own_command();
+// Whether the other process runs the same command with the same arguments, and is neither the
+// parent nor a child of this process. The caller passes the hash_of_own_command() of both, because
+// reading the other process's command blocks while a thread of that process hangs in mmap. False if
+// a hash is 0, or if /proc does not show the other process.
+bool is_twin(const ProcessId& other, std::uint64_t other_command, std::uint64_t own_command);
 // These functions parse and format "PID.START.NAMESPACE". False: the text does not parse.
 bool parse_process_id(std::string_view text, ProcessId& process);
 std::size_t format_process_id(const ProcessId& process, char* to, std::size_t capacity);

@@ -1,5 +1,5 @@
-// LargeFile: fetches bytes that no program has asked for yet, ahead of a reader or from a list of
-// files, into the chunks.
+// LargeFile: fetches bytes into the chunks before a program asks for them: ahead of a reader, or
+// from a list of files.
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +15,8 @@ namespace {
 // Readers see the bytes after each step.
 constexpr std::uint64_t k_ahead_step = 256 << 10;
 
-// At most this many threads of the node read one file ahead at the same time.
+// This many threads of the node can hold a reader's flight of one file at the same time. After
+// k_tries waits, a thread reads without such a flight.
 constexpr std::uint64_t k_readers = 8;
 constexpr int k_tries = 4;
 
@@ -28,7 +29,7 @@ std::uint64_t reader_hash(std::uint64_t path_hash, std::uint64_t reader) {
 
 }  // namespace
 
-SingleFlight::Ticket LargeFile::begin_reading(CacheParts& parts) const {
+SingleFlight::Ticket LargeFile::begin_reading(CacheParts& parts, std::uint64_t until_ns) const {
   SingleFlight::Ticket ticket;
   for (int i = 0; i < k_tries; ++i) {
     std::uint64_t reader = 0;
@@ -38,20 +39,21 @@ SingleFlight::Ticket LargeFile::begin_reading(CacheParts& parts) const {
       ++reader;
     if (reader == k_readers) {
       const auto thread = static_cast<std::uint64_t>(base::sys::raw(SYS_gettid));
-      parts.flights.wait_for_end(reader_hash(key_.path, thread % k_readers));
+      parts.flights.wait_for_end(reader_hash(key_.path, thread % k_readers), until_ns);
       continue;
     }
     // Pairs with await_readers(): either this thread sees the flight of the open, or the open sees
     // the flight of this thread.
     if (!parts.flights.is_under_way(key_.path)) break;
     ticket = {};
-    parts.flights.wait_for_end(key_.path);
+    parts.flights.wait_for_end(key_.path, until_ns);
   }
   return ticket;
 }
 
-SingleFlight::Ticket LargeFile::begin_reading_by(CacheParts& parts, int fd) {
-  return kernel_keeps_pages(fd) ? begin_reading(parts) : SingleFlight::Ticket();
+SingleFlight::Ticket LargeFile::begin_reading_by(CacheParts& parts, int fd,
+                                                 std::uint64_t until_ns) {
+  return kernel_keeps_pages(fd) ? begin_reading(parts, until_ns) : SingleFlight::Ticket();
 }
 
 void LargeFile::await_readers(CacheParts& parts, std::uint64_t path_hash) {
@@ -67,8 +69,8 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
                                            PageRun pages, const SingleFlight::Ticket& ticket,
                                            std::uint64_t& bytes, const MayGoOn& may_go_on) {
   const Chunks chunks = this->chunks(parts);
-  // If the kernel keeps no pages, it fetches only the parts of a single read in parallel, so one
-  // read must request everything.
+  // If the kernel keeps no pages, it requests only the parts of a single read in parallel, so one
+  // read must ask for everything.
   const bool is_one_read = is_direct() || (by.asks_for_block && !kernel_keeps_pages(by.fd));
   const auto step =
       is_one_read ? pages.count()
@@ -102,8 +104,8 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdsLeft fds_left, const R
   const std::uint64_t end = std::min({(begin / block + 1) * block, range.end, stat_.size});
   if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
   if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
-  // After the program has closed the file, this fetch must not prolong the program's lock on the
-  // file or keep the mount busy.
+  // When the program closes the file, this fetch must not prolong a lock of the program or keep the
+  // mount busy.
   const auto is_wanted = [&] { return fds_left == this->fds_left(); };
   const Chunks chunks = this->chunks(parts);
   By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};

@@ -23,8 +23,9 @@ constexpr std::uint64_t k_look_at_version_ns = 100'000'000, k_renew_ns = 75'000'
 // The least that a reader fetches if it continues at its last position. FUSE and the page cache
 // read this much with one request.
 constexpr std::uint64_t k_demand_step = 128 << 10;
-// After a failed search for room, no search is made for this long. k_full_ns: no memory was left
-// for a chunk. k_claimed_ns: other processes had pinned all places.
+// After a failed search for room, no search is made for this long. k_full_ns: there was no memory,
+// or no free place for a read that may not replace passing chunks. k_claimed_ns: no passing chunk
+// could be replaced, perhaps because all were pinned.
 constexpr std::uint64_t k_full_ns = 1'000'000'000, k_claimed_ns = 20'000'000;
 
 constinit std::atomic<std::uint64_t> g_full_until_ns{0}, g_without_place_until_ns{0};
@@ -78,7 +79,7 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
   const std::uint64_t block_begin = at / block * block,
                       block_end = std::min(block_begin + block, stat_.size);
   std::uint64_t end = std::min(at + n, block_end);
-  const bool is_random = advice_.load(std::memory_order_relaxed) == Advice::random;
+  const bool is_random = is_read_at_random();
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin && at != 0 && !is_random;
   if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
   // The program waits only for its own pages. After a second read of the block, ahead() returns the
@@ -86,9 +87,9 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && !is_random && by.bytes < block / 4)
     wanted_block_.store(at / block + 1, std::memory_order_relaxed);
-  // If several threads read a model with O_DIRECT, their reads overlap within a block. So the first
+  // Several threads may read a model with O_DIRECT, each a part of the same block. So the first
   // read fetches the rest of the block.
-  if (is_direct() && is_of_whole_format(parts)) end = block_end;
+  if (is_direct() && !by.is_to_map && is_of_whole_format(parts)) end = block_end;
   const PageRun pages = pages_of(at, end);
   return claim.absent_from(pages.first, pages.end);
 }
@@ -96,14 +97,15 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
 LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at,
                                     std::size_t n) {
   const std::uint64_t block = parts.rules.block;
-  // Leaves the read to the kernel in two cases: the chunk has no place, or the read comes from a
-  // signal handler that has interrupted a fetch of this thread.
   const Chunks chunks = this->chunks(parts);
-  const Chunks::Pass pass = pass_of(by, block);
+  // Passing chunks cannot be mapped.
+  const Chunks::Pass pass = by.is_to_map ? Chunks::Pass::no : pass_of(by, block);
   const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());
+  // A signal handler that has interrupted a fetch of this thread fetches nothing.
   if (FetchScope::is_open() || (has_no_place && !find(chunks, chunk_of(at))))
     return Fetched::at_origin;
   FetchScope scope;
+  scope.hold({}, by.reading);
   SingleFlight::Ticket ticket;
   struct Page {
     const Chunks& chunks;
@@ -121,7 +123,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   // Without a slot, the flight does not exclude other processes, and two of them could fetch the
   // page at the same time.
   if (ticket.hold().slot == nullptr) return Fetched::at_origin;
-  scope.hold(ticket.hold());
+  scope.hold(ticket.hold(), by.reading);
   scope.begin_wait(parts.region.own_process());
   By now = by;
   now.scope = &scope;
@@ -149,8 +151,8 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   Room room;
   if (!make_room(chunks, number, by.pass, pages, room)) {
     if (!room.claim && chunks.waits_for_tiers()) return Fetched::waits;
-    // If this fetch was not allowed to replace passing chunks, another fetch may still find a
-    // place.
+    // This fetch may not have been allowed to replace passing chunks. Other fetches may then still
+    // find a place.
     const bool is_for_all = room.claim || by.pass != Chunks::Pass::no;
     auto& until = is_for_all ? g_full_until_ns : g_without_place_until_ns;
     until.store(
@@ -175,13 +177,12 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
 // and maps a window for this run. False: there is no room.
 bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages,
                           Room& room) {
-  // A jump out of this function would leave a half-made place or an open fd of the library.
+  // A jump out of this function would leave behind a half-made place or an open fd of the library.
   const base::BlockSignals block;
   room.claim.take(is_full() ? find(chunks, number)
                             : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
-  // The pinned chunk may be another chunk than the one that the caller found, with other present
-  // pages.
+  // This may be another chunk than the caller has found, with other present pages.
   pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
   auto window = chunks.window(*room.claim, pages);
@@ -218,9 +219,9 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
     chunks.note_ahead(claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
-  // A writer that starts after may_publish() increments its stripe's epoch before it searches for
-  // chunks. A reader that sees the new epoch checks the file again, and does not serve these pages
-  // if the file may have been written.
+  // A writer that starts after may_publish() increments the epoch of the file's stripe. A reader
+  // that sees the new epoch checks the file again, and does not serve these pages if the file may
+  // have been written.
   chunks.note_present(claim, pages);
   return true;
 }

@@ -139,6 +139,7 @@ void LargeFile::end() { refs_.fetch_sub(1, std::memory_order_release); }
 void LargeFile::forget_users() {
   Chunks::forget_claims();
   forget_full();
+  forget_ranks();
   for (std::uint32_t i = 0, n = g_reached.load(std::memory_order_relaxed); i < n; ++i) {
     file_at(i).copies_.forget();
     file_at(i).own_mappings_.forget();
@@ -159,8 +160,8 @@ bool LargeFile::is_version_of(int fd) const {
   return now && now->is_unchanged_since(stat_);
 }
 
-// Whether this open may still be served. False if the file was changed through the shim since the
-// open.
+// Whether this open may still be served. Asks the server only if the file may have been changed
+// through the shim since the last revalidation.
 bool LargeFile::is_current(CacheParts& parts, int fd) {
   if (is_over_.load(std::memory_order_relaxed)) return false;
   const std::uint32_t epoch =
@@ -170,7 +171,6 @@ bool LargeFile::is_current(CacheParts& parts, int fd) {
   return is_same || look_again(parts, fd);
 }
 
-// Called if this file, or another file of the same stripe, may have been written.
 bool LargeFile::look_again(CacheParts& parts, int fd) {
   const std::uint32_t epoch =
       writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
@@ -209,7 +209,8 @@ std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   return first - 1 + number;
 }
 
-// If two processes have both created this chunk, all lookups find the same chunk.
+// Always passes the same hint, so that all lookups find the same chunk even if two processes have
+// made it twice.
 Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const {
   const std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   return chunks.find(key_, number, first != 0 ? first - 1 + number : Chunks::k_none);

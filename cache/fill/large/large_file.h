@@ -1,7 +1,7 @@
-// A large file that a program has open. The program's fd is the origin's own file, and the kernel
-// keeps the offset. Reads are answered from the file's chunks in the region
-// (region/large/chunks.h). The pages of the chunks come from the origin or a tier, either when a
-// program reads them or ahead of its reads.
+// A large file that a program has open. The program's fd refers to the origin's own file, and the
+// kernel keeps the offset. (Objects of buckets have no fd; see large_object.cc.) Reads are answered
+// from the file's chunks in the region (region/large/chunks.h). The pages of the chunks come from
+// the origin or a tier, either when a program reads them or ahead of its reads.
 //
 // A read fetches the absent pages under the flight of their block. A read that does not continue a
 // sequence fetches only its own pages. After a second such read of the same block, the whole block
@@ -16,6 +16,7 @@
 // through the shim is served by the kernel.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <optional>
@@ -33,16 +34,16 @@ class FetchScope;
 
 class LargeFile {
  public:
-  // The number of fds that no longer refer to the file. To copy an fd of the file, load this count
-  // first, then check that the fd still refers to the file, then copy it. FdEpoch does the same for
-  // a single fd.
+  // How many fds of the file were closed or replaced so far. To copy an fd of the file, load this
+  // count, check that the fd refers to the file, and copy it. If the count is still the same, the
+  // copy refers to the file. FdEpoch does the same for a single fd.
   using FdsLeft = std::uint32_t;
 
   // Begins to serve an open file on a mount. `key` is its path. Null: the kernel must serve the
   // file.
   static LargeFile* begin(CacheParts& parts, std::string_view key, int fd);
-  // Begins to serve an object of a bucket, which has no fd (large_object.cc). Null: there are too
-  // many large files.
+  // Begins to serve an object of a bucket, which has no fd (large_object.cc). Null: the object
+  // cannot be served in blocks, or there are too many large files.
   static LargeFile* begin_object(CacheParts& parts, std::string_view key, const FileStat& stat);
   // Adds a user. Each user calls end(), and the last user's call frees the object.
   LargeFile* share() {
@@ -64,9 +65,9 @@ class LargeFile {
   }
 
   FdsLeft fds_left() const { return fds_left_.load(std::memory_order_seq_cst); }
-  // Called before an fd of the file is closed or replaced by another file. A lock of the program
-  // must end when the program closes its last fd. So if the program has a lock, this waits until
-  // the library has closed its own copies of the fd, but at most a second.
+  // Called before an fd of the file is closed or replaced by another file. A lock must end when the
+  // program closes its last fd. So if the program has a lock, fd_leaves() waits until the library
+  // has closed its own copies of the fds, but at most a second.
   void fd_leaves() {
     fds_left_.fetch_add(1, std::memory_order_seq_cst);
     if (is_locked()) [[unlikely]]
@@ -77,14 +78,15 @@ class LargeFile {
   // lock ends with the last fd or mapping of the open file.
   enum class Lock : std::uint32_t { flock = 1, other = 2 };
   bool is_locked() const { return locks_.load(std::memory_order_seq_cst) != 0; }
-  // Called before the lock is taken. Makes the library release its own mappings of the file.
+  // Called before the lock is taken. From then on, the library adds no mapping of its own. The
+  // caller must drop the existing ones.
   void note_lock(Lock lock) {
     locks_.fetch_or(static_cast<std::uint32_t>(lock), std::memory_order_seq_cst);
   }
   void note_unlock() {
     locks_.fetch_and(~static_cast<std::uint32_t>(Lock::flock), std::memory_order_seq_cst);
   }
-  // Called after the program has got a lock. If another process has written the file during the
+  // Called after the program has taken a lock. If another process has written the file during the
   // wait for the lock, the kernel serves the file from now on.
   void look_after_lock(CacheParts& parts, int fd);
 
@@ -140,9 +142,10 @@ class LargeFile {
     bool passes = true;
     bool is_empty() const { return begin >= end; }
   };
+  // Called after each read of `n` bytes at offset `at`. Returns the range to fetch ahead, if any.
   Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
-  // The part of a requested range that is worth fetching: a part so short that fetching its end
-  // does not evict its start.
+  // Limits a requested range so that the end of the fetch does not evict its start. If the memory
+  // is full, shortens a long range. Otherwise clears `passes` of a long range.
   Range wanted(CacheParts& parts, const Range& range) const;
   // The order of reads that the program has announced for this open file by fadvise or madvise.
   // `sequential`: blocks are fetched ahead in wide windows from the first read on. `random`:
@@ -155,7 +158,7 @@ class LargeFile {
   // For prefetches of files that no program has asked for yet. Fetches the part of `range` that
   // lies in its first block, through the caller's own fd. Moves `range.begin` past this part, even
   // if the fetch fails. Waits at most a second for the block's flight, and checks `is_stopping`
-  // between two reads. `asks_for_block`: requests the whole part from the origin in one step.
+  // between two reads. `asks_for_block`: requests the whole part from the origin at once.
   enum class Brought : std::uint8_t { here, no_room, not_here };
   struct Stretch {
     Brought what = Brought::not_here;
@@ -164,12 +167,13 @@ class LargeFile {
   Stretch bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping,
                       bool asks_for_block);
   // On some FUSE mounts, an open makes the kernel drop all pages of the file, including pages that
-  // are still being fetched. So an open of a file waits for the threads that read the file ahead,
-  // and these threads wait for the open. A thread that reads ahead calls begin_reading(), and holds
-  // the returned flight while its pages are being fetched. An open holds the flight of the path,
-  // and calls await_readers(). Each wait lasts at most a second. A caller of begin_reading() must
-  // not hold another flight at the time of the call.
-  SingleFlight::Ticket begin_reading(CacheParts& parts) const;
+  // are still being fetched. So an open waits for the threads that read the file ahead, and these
+  // threads wait for an open in progress. A thread that reads ahead calls begin_reading(), and
+  // holds the returned flight while its pages are being fetched. An open holds the flight of the
+  // path, and calls await_readers(). Each wait lasts at most a second; begin_reading() also stops
+  // waiting at `until_ns` (base::monotonic_ns). The result is empty if the waits were in vain. The
+  // caller of begin_reading() must not hold another flight.
+  SingleFlight::Ticket begin_reading(CacheParts& parts, std::uint64_t until_ns = UINT64_MAX) const;
   static void await_readers(CacheParts& parts, std::uint64_t path_hash);
   // How many bytes of `range` are present in the chunks. `path` and `stat` identify the file and
   // its version.
@@ -209,6 +213,9 @@ class LargeFile {
   // A hash of the path and the version.
   std::uint64_t version_hash() const { return key_.path ^ key_.version[0] ^ key_.version[1]; }
   bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
+  // Asks the server whether the file is still the version that was opened. If not, the kernel
+  // serves it from now on.
+  bool look_again(CacheParts& parts, int fd);
   // Whether the kernel tells this process which pages of the file are in memory. If the process
   // neither owns the file nor may write to it, the kernel reports all pages as present.
   bool tells_pages() const;
@@ -224,16 +231,46 @@ class LargeFile {
   // present, and there is room for the rest.
   enum class Reading : std::uint8_t { unknown, in_order, whole };
   Reading reading_of(CacheParts& parts, const Range& mapped) const;
-  // Whether the chunks have room for the absent part of the range, of which `present` bytes are
-  // present.
+  // Whether the chunks have room for the absent part of the range. `present`: how many bytes of the
+  // range are present.
   bool fits(CacheParts& parts, const Range& range, std::uint64_t present) const;
   // Whether the first bytes are present and show a format that programs read from end to end.
   bool is_of_whole_format(CacheParts& parts) const;
+  // Whether the program has announced that it reads the file at random.
+  bool is_read_at_random() const {
+    return advice_.load(std::memory_order_relaxed) == Advice::random;
+  }
+  // Call it when a program maps the file. Returns whether this process and another living process
+  // have mapped a file in common, like the ranks of a job.
+  bool note_mapping_of_ranks(CacheParts& parts);
+  // For a forked child: the ranks of the parent are not its own.
+  static void forget_ranks();
+  // How much one read of bring_to_map may fetch: little at first, and then what would arrive within
+  // 50 ms at the rate of the last read. Use one object for all reads for a mapping.
+  class Pace {
+   public:
+    std::uint64_t most_bytes() const { return most_bytes_; }
+    void note(std::uint64_t bytes, std::uint64_t took_ns) {
+      most_bytes_ = std::max(k_least, bytes * k_read_ns / std::max<std::uint64_t>(took_ns, 1));
+    }
+
+   private:
+    static constexpr std::uint64_t k_least = 16 << 10, k_read_ns = 50'000'000;
+    std::uint64_t most_bytes_ = k_least;
+  };
+  // Fetches the absent bytes of `range` before the program maps them, block by block or in smaller
+  // parts, as `pace` says, and waits for blocks that other threads or processes are fetching.
+  // Begins no wait and no read after `until_ns` (base::monotonic_ns). Returns whether all bytes of
+  // the range are present. If not, the time is over, a read has failed or was interrupted, the file
+  // has changed, or there is no room.
+  bool bring_to_map(CacheParts& parts, const FdEpoch& fd, const Range& range,
+                    std::uint64_t until_ns, Pace& pace);
   // Two functions for a mapped range that will be read as a whole. `mapping` and `begin` are as in
   // keep_pages. ask_mapped makes the kernel request the absent pages of `range` from the origin,
-  // without waiting for them. bring_mapped waits for the absent pages of one block, copies them to
-  // the chunks, and returns the number of copied bytes. Pages that cannot be read, or that another
-  // process fetches, are skipped. Empty result: the caller should stop.
+  // without waiting for them. bring_mapped waits for the absent pages of `range`, copies them to
+  // the chunks, and returns the number of copied bytes. Skips pages that cannot be read, and blocks
+  // that another process is fetching, except the first block of the file. Empty result: the caller
+  // should stop.
   void ask_mapped(CacheParts& parts, const base::Mapping& mapping, std::uint64_t begin,
                   const Range& range) const;
   std::optional<std::uint64_t> bring_mapped(CacheParts& parts, const base::Mapping& mapping,
@@ -254,8 +291,8 @@ class LargeFile {
  private:
   // `waits`: all places are taken by chunks that must first be offered to the tiers.
   enum class Fetched : std::uint8_t { here, at_origin, interrupted, waits };
-  // The reader of a fetch: either a program's read, through the program's fd, or a read ahead,
-  // through the caller's own fd.
+  // The read that causes a fetch: either a read or mapping of the program, through the program's
+  // fd, or a read ahead, through the caller's own fd.
   struct By {
     int fd = -1;
     const FdEpoch* of_program = nullptr;  // null: `fd` is not an fd of the program
@@ -264,12 +301,13 @@ class LargeFile {
     std::uint64_t begin = 0, bytes = 0;  // the range of the program's whole read
     bool brings_block = false;           // fetches the whole block if none of its pages is present
     bool asks_for_block = false;         // see bring_ahead
+    bool is_to_map = false;              // a mapping will show the bytes: see bring_to_map
+    SingleFlight::Hold reading = {};     // from begin_reading, if a program maps the file
   };
 
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
   static LargeFile* take(CacheParts& parts, std::string_view key, const FileStat& stat);
-  // Copies bytes from offset `at` on, as far as they are present and in the same chunk. Returns
-  // their number.
+  // Copies the bytes from offset `at` on that are present in the same chunk. Returns their number.
   std::size_t copy_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
   int ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n, bool is_sequence);
   void advance_object(CacheParts& parts, std::uint64_t end);
@@ -279,7 +317,6 @@ class LargeFile {
   void note_flags(int fd, int flags);
   static std::uint64_t widest_window(const Chunks& chunks);
   bool is_current(CacheParts& parts, int fd);
-  bool look_again(CacheParts& parts, int fd);
   PageRun wanted_pages(CacheParts& parts, const Chunks::Claim& claim, const By& by,
                        std::uint64_t at, std::size_t n, std::uint64_t block);
   Fetched fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n);
@@ -302,8 +339,8 @@ class LargeFile {
   // as ready for the tiers. `has_disk`: the disk already has the block.
   void note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at,
                     bool has_disk = false);
-  // Handles Fetched::waits: waits for a moment. If too much time was spent on waiting, allows the
-  // fetch to replace chunks that have not reached the tiers yet.
+  // Handles Fetched::waits: waits for a moment. If too much time was spent on such waits, instead
+  // allows the fetch to replace chunks that the tiers do not have yet.
   static Chunks::Pass after_wait(const Chunks& chunks, std::uint32_t ended, bool is_programs);
   // Fetches the absent pages among `pages` in steps, until `may_go_on` returns false. The caller
   // must have the flight of their block.
@@ -323,7 +360,8 @@ class LargeFile {
   // parallel. The following reads then find the pages in memory.
   void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
   bool kernel_keeps_pages(int fd);
-  SingleFlight::Ticket begin_reading_by(CacheParts& parts, int fd);
+  SingleFlight::Ticket begin_reading_by(CacheParts& parts, int fd,
+                                        std::uint64_t until_ns = UINT64_MAX);
   // `to` must have room for whole pages.
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);

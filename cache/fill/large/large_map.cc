@@ -1,5 +1,5 @@
-// LargeFile: determines which pages a mapping of the program may show. Copies the pages that a
-// program has touched to the chunks.
+// LargeFile: finds the present pages that a mapping of the program can show, and copies pages that
+// the kernel has read for a mapping to the chunks.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -77,7 +77,8 @@ void LargeFile::note_shown(CacheParts& parts, const Range& range) const {
 OriginFd LargeFile::reopen() const {
   // With these flags, the open does no harm even if the path now names a FIFO or a terminal.
   constexpr int k_flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  // Moves the fd to a high number, because it stays open while the origin answers reads.
+  // Moves the fd to a high number, because it can stay open for long, and the program's next open
+  // must get the lowest free fd.
   OriginFd high = base::raise_fd(OriginFd(static_cast<int>(base::sys::open(named_.path, k_flags))));
   return high && is_version_of(high.get()) ? std::move(high) : OriginFd();
 }
@@ -100,8 +101,8 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   SingleFlight::Ticket ticket;
   const std::uint64_t hash = block_hash(at, parts.rules.block);
   if (parts.flights.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine) {
-    // Another process fetches the block. Waits only for the first block of the file, because its
-    // bytes show the format.
+    // Another thread or process is fetching the block. Waits only for the first block of the file,
+    // because its bytes show the format.
     if (!reads || at != 0) return 0;
     if (parts.flights.begin(hash, ticket) == SingleFlight::Outcome::too_long) return 0;
   }

@@ -56,7 +56,8 @@ LargeFile* LargeFile::begin_object(CacheParts& parts, std::string_view key, cons
   return file;
 }
 
-// Asks the gateway for the `n` bytes from offset `at` on. The program waits for these bytes.
+// Asks the gateway for the first of the `n` bytes at offset `at`, and waits until they have
+// arrived. The gateway may fetch further bytes ahead.
 int LargeFile::ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n,
                               bool is_sequence) {
   const std::uint64_t block = std::max(parts.rules.block, k_object_grain);
@@ -124,8 +125,8 @@ long LargeFile::read_object(CacheParts& parts, std::byte* to, std::size_t n, std
 int LargeFile::bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end) {
   const Origin& origin = parts.freshness.origin_of(named_.path);
   end = std::min(end, stat_.size);
-  // Asks for one window at a time. If the whole range were requested at once, chunks could be
-  // replaced before the program reads them.
+  // Requests one window at a time. If the whole range were requested at once, its first chunks
+  // could be replaced before the program reads them.
   const std::uint64_t step = widest_object_window(chunks(parts));
   for (std::uint64_t at = begin; at < end; at += step) {
     const int error = origin.fetch_blocks(record().path(), stat_, at, std::min(at + step, end),

@@ -121,8 +121,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(named_.path, block);
   if (name.text().empty()) return Fetched::at_origin;
-  // Looks for a place before it asks the tiers, because without a place their bytes would be of no
-  // use.
+  // Looks for a place first, because without one the tiers' bytes would be useless.
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);
   const auto claim = is_full() ? find(chunks, number)
@@ -139,9 +138,9 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
 }
 
-// If the file was changed very recently, another change may leave its times unchanged, so no later
-// stat can prove the pages that are read now. The marks `offered` and `shared` keep such pages from
-// the tiers.
+// If the file was changed very recently, another change may leave its times unchanged. Then no
+// later stat can prove that the pages read now are still right. The marks `offered` and `shared`
+// keep such pages from the tiers.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,
                               const PageRun& pages) const {
   const std::uint64_t now = base::wall_ns();

@@ -8,7 +8,7 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_widest_window = 16 << 20;
-// Passing chunks have room for this many windows.
+// The passing chunks must have room for this many windows.
 constexpr std::uint64_t k_windows_passing = 8;
 // A reader still counts as sequential if it skips at most 1/16 of the bytes, such as the headers
 // between the tensors of an archive.

@@ -121,7 +121,12 @@ class Chunks {
     // on it.
     bool is_passing() const { return row_->passed.load(std::memory_order_relaxed) != 0; }
     // Notes that a program maps the chunk.
-    void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
+    void note_mapped() const {
+      row_->mapped.fetch_or(ChunkRow::k_is_mapped, std::memory_order_seq_cst);
+    }
+    // Notes that this process maps the file that begins with this chunk. Returns the process that
+    // did so before, or 0. Both are process_words (process_slots.h).
+    std::uint32_t note_mapper(std::uint32_t process) const;
 
    private:
     friend class Chunks;
@@ -143,6 +148,11 @@ class Chunks {
   };
 
   explicit Chunks(Region& region) : region_(&region) {}
+  // The process that note_mapper() has noted for the chunk at this place, or 0.
+  std::uint32_t mapper_of(std::uint32_t place) const {
+    return region_->chunk_row(place).mapped.load(std::memory_order_relaxed) &
+           ~ChunkRow::k_is_mapped;
+  }
 
   // For a forked child: forgets the pins of its thread, because they belong to the parent. There
   // can be such pins, because a signal handler that forked can return into a read that holds a pin.

@@ -62,8 +62,7 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
   for (std::uint32_t place = first; place < first + each; ++place) {
     const ChunkRow& row = region_->chunk_row(place);
     const bool is_free = word_of(row).state == SegmentState::free;
-    if (!(is_free || is_kept(row)) || row.is_mapped.load(std::memory_order_seq_cst) != 0)
-      return false;
+    if (!(is_free || is_kept(row)) || row.is_mapped()) return false;
   }
   // Clears the mark before the memory is given back. Even if this process dies in between, no
   // segment without memory has the mark.

@@ -124,6 +124,14 @@ std::uint32_t Chunks::Claim::note_shown(const PageRun& pages, std::uint32_t job)
   return first;
 }
 
+std::uint32_t Chunks::Claim::note_mapper(std::uint32_t process) const {
+  std::uint32_t before = row_->mapped.load(std::memory_order_relaxed);
+  while (!row_->mapped.compare_exchange_weak(before, (before & ChunkRow::k_is_mapped) | process,
+                                             std::memory_order_relaxed)) {
+  }
+  return before & ~ChunkRow::k_is_mapped;
+}
+
 std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
   std::uint32_t taken = 0;
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
@@ -136,14 +144,17 @@ std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
 }
 
 void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
-  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    // Release: the bytes are written. Pairs with the acquire in end_of_run.
-    claim.row_->present[word].fetch_or(bits, std::memory_order_release);
-  });
+  // Increases the totals before it marks the pages, because write() subtracts the marked pages from
+  // the totals. If this process dies in between, the totals are too high. In the other order, they
+  // could become negative.
   const std::uint64_t bytes = pages.count() * k_page_bytes;
   region_->segment_row(segment_of(claim.place()))
       .used_bytes.fetch_add(bytes, std::memory_order_relaxed);
   region_->header().used_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
+    // Release: the bytes are written. Pairs with the acquire in end_of_run.
+    claim.row_->present[word].fetch_or(bits, std::memory_order_release);
+  });
 }
 
 void Chunks::note_whole(const Claim& claim, bool has_disk) const {

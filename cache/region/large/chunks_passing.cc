@@ -69,7 +69,7 @@ std::uint32_t Chunks::passing_place(const FileKey& key, std::uint32_t number, Pa
     if (SegmentWord::of_word(row.word.load(std::memory_order_relaxed)).state !=
         SegmentState::sealed)
       continue;
-    if (row.is_mapped.load(std::memory_order_relaxed) != 0) continue;
+    if (row.is_mapped()) continue;
     const std::uint64_t passed = row.passed.load(std::memory_order_relaxed);
     const std::uint32_t passing = header.passing.load(std::memory_order_relaxed);
     if (passed == 0 ? passing >= most : passed + passing / 2 > newest) continue;

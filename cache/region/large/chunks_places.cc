@@ -62,6 +62,7 @@ void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number
   for (auto& bits : row.shared) bits.store(0, std::memory_order_relaxed);
   for (auto& bits : row.shown) bits.store(0, std::memory_order_relaxed);
   row.to_offer.store(0, std::memory_order_relaxed);
+  row.mapped.fetch_and(ChunkRow::k_is_mapped, std::memory_order_relaxed);
   region_->segment_row(segment_of(place))
       .used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
   region_->header().used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
@@ -109,7 +110,7 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
       (replaced == Replaced::kept ? is_kept(row)
                                   : row.path.load(std::memory_order_relaxed) == key.path);
   if (!may || is_of(row, key, number) || is_segment_pinned(*region_, segment_of(place)) ||
-      row.is_mapped.load(std::memory_order_seq_cst) != 0) {
+      row.is_mapped()) {
     swap_word(row, evicting, before);
     return false;
   }
@@ -226,9 +227,7 @@ void Chunks::give_back(std::uint32_t place) const {
 std::uint64_t Chunks::give_back_memory(std::uint32_t place, bool whatever) {
   ChunkRow& row = region_->chunk_row(place);
   const auto may_go = [&] {
-    if (is_segment_pinned(*region_, segment_of(place)) ||
-        row.is_mapped.load(std::memory_order_seq_cst) != 0)
-      return false;
+    if (is_segment_pinned(*region_, segment_of(place)) || row.is_mapped()) return false;
     return whatever || (row.unread.load(std::memory_order_relaxed) == 0 &&
                         row.to_offer.load(std::memory_order_relaxed) == 0);
   };

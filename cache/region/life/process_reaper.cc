@@ -78,6 +78,7 @@ void clear_slot(Region& region, std::uint32_t index) {
   slot.process = {};
   slot.view.store(0, std::memory_order_relaxed);
   slot.has_left_view.store(0, std::memory_order_relaxed);
+  slot.command.store(0, std::memory_order_relaxed);
   slot.used.store(0, std::memory_order_release);
 }
 

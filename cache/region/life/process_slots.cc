@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "cache/base/process/block_signals.h"
 #include "cache/region/lanes.h"
 #include "cache/region/life/life_lock.h"
 #include "cache/region/region.h"
@@ -53,8 +54,22 @@ void note_exec(Region& region, const base::ProcessId& self) {
 }
 
 bool process_is_alive(Region& region, std::uint32_t slot) {
+  // A jump out of this function would leave the probe's fd open.
+  const base::BlockSignals block;
   return region.process_slot(slot).used.load(std::memory_order_acquire) != 0 &&
          LifeProbe(region.reopen(O_RDONLY)).is_held(slot);
+}
+
+std::uint32_t process_word(const Region& region, std::uint32_t slot) {
+  const std::uint32_t generation =
+      region.process_slot(slot).generation.load(std::memory_order_relaxed);
+  return (generation & 0xfff) << 12 | (slot + 1);
+}
+
+bool process_of_word_is_alive(Region& region, std::uint32_t word) {
+  const std::uint32_t slot = slot_of_word(word);
+  return slot < region.layout().process_slots && process_word(region, slot) == word &&
+         process_is_alive(region, slot);
 }
 
 bool report_is_due(Region& region, const base::ProcessId& except) {

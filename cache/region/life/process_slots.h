@@ -32,6 +32,15 @@ bool take_attached(Region& region, const base::ProcessId& self, std::uint32_t ch
 
 bool process_is_alive(Region& region, std::uint32_t slot);
 
+// Identifies the process that has this slot, in 24 bits that are never 0: the number of the slot,
+// plus one, and the low bits of the slot's generation, because another process may have the slot
+// when the word is checked.
+std::uint32_t process_word(const Region& region, std::uint32_t slot);
+// The slot in a process_word. It can be too large if the word does not come from process_word().
+constexpr std::uint32_t slot_of_word(std::uint32_t word) { return (word & 0xfff) - 1; }
+// Whether the process of this word is alive.
+bool process_of_word_is_alive(Region& region, std::uint32_t word);
+
 // Whether any job's report is still due: the job's first process is alive, and is not `except`.
 bool report_is_due(Region& region, const base::ProcessId& except);
 

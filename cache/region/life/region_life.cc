@@ -135,6 +135,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
   // Determines the identity of the process only when there is a region to join, because a program
   // that reads no covered file may call attach() only at its exit.
   const base::ProcessId self = base::current_process();
+  const std::uint64_t command = base::hash_of_own_command();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();
   const RobustLock lock(&header().lifecycle);
@@ -185,6 +186,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
   }
   own_rights_ = view.rights;
   own_process().view.store(own_view_, std::memory_order_relaxed);
+  own_process().command.store(command, std::memory_order_relaxed);
   life_ = std::move(claim->life);
   began_job_ = claim->is_new_job;
   if (options.keep) header().kept.store(1, std::memory_order_relaxed);

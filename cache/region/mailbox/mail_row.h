@@ -27,12 +27,9 @@ inline std::uint64_t with_state(std::uint64_t word, MailState state, int error =
   return (word & k_request_mask) | static_cast<std::uint64_t>(state) << k_state_at |
          (static_cast<std::uint64_t>(error) & k_error_mask) << k_error_at;
 }
-// The bits that identify the asker. These bits include the generation of the asker's slot, because
-// the slot may belong to another process when the bits are checked.
+// The bits that identify the asker.
 inline std::uint64_t asker_bits(const Region& region, std::uint32_t process) {
-  const std::uint64_t generation =
-      region.process_slot(process).generation.load(std::memory_order_relaxed);
-  return ((generation & 0xfff) << 12 | (process + 1)) << k_asker_at;
+  return std::uint64_t{process_word(region, process)} << k_asker_at;
 }
 inline std::uint64_t gateway_word(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =

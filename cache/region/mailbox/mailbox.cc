@@ -85,7 +85,10 @@ bool Mailbox::free_overdue_rows() const {
   for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
     const MailRow& row = region_->mail_row(i);
     const std::uint64_t word = row.word.load(std::memory_order_acquire);
-    if (state_of(word) == MailState::free || row.overdue_ns.load(std::memory_order_relaxed) > now)
+    const MailState state = state_of(word);
+    // While an asker writes a row, overdue_ns is still that of the row's previous request.
+    if (state == MailState::free || state == MailState::writing ||
+        row.overdue_ns.load(std::memory_order_relaxed) > now)
       continue;
     has_freed = free_row(*region_, i, word) || has_freed;
   }

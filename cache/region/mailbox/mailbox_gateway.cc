@@ -137,7 +137,7 @@ bool Mailbox::is_wanted(const MailTicket& ticket) const {
 }
 
 base::Stats& Mailbox::stats_of(const MailTicket& ticket) const {
-  const auto slot = static_cast<std::uint32_t>(ticket.word >> k_asker_at & 0xfff) - 1;
+  const std::uint32_t slot = slot_of_word(static_cast<std::uint32_t>(ticket.word >> k_asker_at));
   return slot < region_->layout().process_slots &&
                  asker_bits(*region_, slot) == (ticket.word & k_asker_mask)
              ? region_->process_slot(slot).stats

@@ -14,6 +14,15 @@
 #include "cache/region/segments.h"
 
 namespace cube::cache {
+namespace {
+
+// Whether this is a file of the kernel's tree that still has this name, as far as is known.
+bool is_named(const Record& record, std::string_view path) {
+  return record.kind == RecordKind::file && record.is_in_kernel() && record.path() == path &&
+         !record.has_lost_its_name();
+}
+
+}  // namespace
 
 RamTier::RamTier(Region& region)
     : region_(&region), index_(region), ring_(region), metadata_room_(region) {}
@@ -107,6 +116,12 @@ Pin RamTier::find_successor(const Record& of) const {
   });
 }
 
+bool RamTier::has_inode(const FileStat& stat) const {
+  return static_cast<bool>(
+      find_first(base::hash_inode(stat.device(), stat.inode),
+                 [&](const Record& record) { return record.stat.same_file(stat); }));
+}
+
 bool RamTier::is_in_index(const Record& record) const {
   return index_.visit(base::hash_inode(record.stat.device(), record.stat.inode),
                       [&](const RecordPlace& place) {
@@ -115,12 +130,22 @@ bool RamTier::is_in_index(const Record& record) const {
                       });
 }
 
+bool RamTier::is_of_own_view(const Record& record) const {
+  const bool has_left = region_->own_process().has_left_view.load(std::memory_order_relaxed) != 0;
+  const std::uint32_t own = region_->own_view();
+  return !has_left && (own == 0 || record.is_seen_by(own));
+}
+
 Pin RamTier::find_former(std::string_view path, const FileStat* now) const {
   return find_first(base::hash_path(path), [&](const Record& record) {
-    return record.kind == RecordKind::file && record.is_in_kernel() && record.path() == path &&
-           record.is_physical() && !record.has_lost_its_name() &&
+    return is_named(record, path) && record.is_physical() && is_of_own_view(record) &&
            (now == nullptr || !now->same_file(record.stat));
   });
+}
+
+bool RamTier::has_named(std::string_view path) const {
+  return static_cast<bool>(find_first(
+      base::hash_path(path), [&](const Record& record) { return is_named(record, path); }));
 }
 
 bool RamTier::has_any(std::string_view path, std::uint64_t hash) const {
@@ -137,7 +162,7 @@ Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
   if (!pin) return pin;
   const bool adopted = change_marks(*pin, [&](Record& r) {
     r.verified_ns.store(found.verified_ns, std::memory_order_relaxed);
-    r.views.fetch_or(view, std::memory_order_relaxed);
+    r.views.fetch_or(region_->view_to_show(), std::memory_order_relaxed);
   });
   if (!adopted) pin.release();
   return pin;
@@ -146,7 +171,9 @@ Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
 void RamTier::show_to_own_view(const Record& record) {
   const std::uint32_t view = region_->own_view();
   if (!record.is_seen_by(view))
-    change_marks(record, [&](Record& r) { r.views.fetch_or(view, std::memory_order_relaxed); });
+    change_marks(record, [&](Record& r) {
+      r.views.fetch_or(region_->view_to_show(), std::memory_order_relaxed);
+    });
 }
 
 const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
@@ -232,7 +259,7 @@ void RamTier::note_device(std::uint64_t device) {
 // record.
 RecordContent RamTier::seen_by_us(const RecordContent& content) const {
   RecordContent seen = content;
-  seen.views |= region_->own_view();
+  seen.views |= region_->view_to_show();
   seen.rights = region_->own_rights();
   return seen;
 }
@@ -242,26 +269,33 @@ Pin RamTier::write_head(const Reservation& reservation, const RecordContent& con
   const RecordContent seen = seen_by_us(content);
   write_record_head(window.mapping.data() + reservation.plan_.start, reservation.plan_, seen,
                     {.size = content.stat.size});
-  return {
-      pin_segment(*region_, window.segment),
-      reinterpret_cast<const Record*>(region_->segment(window.segment) + reservation.plan_.start)};
+  return pin_record_of(reservation);
+}
+
+Pin RamTier::pin_record_of(const Reservation& reservation) const {
+  const std::uint32_t segment = reservation.window_->segment;
+  const auto* const record =
+      reinterpret_cast<const Record*>(region_->segment(segment) + reservation.plan_.start);
+  return reservation.has_claim_ ? reservation.claim_.also_on(record)
+                                : Pin(pin_segment(*region_, segment), record);
 }
 
 base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();
-  // Notes the device and increments the count before the record can be found. So if a writer finds
-  // that its device is unknown or that there are no records, its change came before this record.
+  // Notes the device, the count and a link in the path before the record can be found. So if a
+  // writer does not find the note that concerns its change, the change came before this record.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
+  if (!content.physical && header.has_link_paths.load(std::memory_order_relaxed) == 0)
+    header.has_link_paths.store(1, std::memory_order_seq_cst);
   const RecordContent seen = seen_by_us(content);
   write_record(window.mapping.data(), reservation.plan_, seen);
   SegmentRow& row = region_->segment_row(window.segment);
   const RecordPlace place{window.segment,
                           SegmentWord::of_word(row.word.load(std::memory_order_relaxed)).generation,
                           reservation.plan_.start};
-  Pin pin(pin_segment(*region_, place.segment),
-          reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
+  Pin pin = pin_record_of(reservation);
   // Seals the run before the record can be found. So if a writer dies while its run is open, no
   // process has found the record. The run is pinned before it is sealed, because a sealed run
   // without a pin may be given back to the machine.
@@ -292,8 +326,10 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
   auto& record =
       *reinterpret_cast<Record*>(reservation.window_->mapping.data() + reservation.plan_.start);
   std::uint32_t unconfirmed = Record::k_unconfirmed;
-  // Release: pairs with the acquire in Record::is_stale.
+  // If another thread is changing this process's root or rights, other processes may not find this
+  // file under the path. Release: pairs with the acquire in Record::is_stale.
   const bool confirmed =
+      !Region::is_leaving_view() &&
       record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
   if (!confirmed && pin->is_prefetched()) ring_.take_back(*pin);
   // Counts the record as ready for the disk while the record is still pinned.
@@ -354,19 +390,23 @@ std::size_t RamTier::mark_each(std::uint64_t hash, MarksOf&& marks_of) {
   return marked;
 }
 
-std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how) {
+std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how, const FileStat* now) {
   return mark_each(base::hash_path(path), [&](const Record& record) -> std::uint32_t {
     // If the record was marked before, its path may lead to another file by now.
     if (record.path() != path || record.has_changed()) return 0;
+    if (now != nullptr && now->is_unchanged_since(record.stat)) return 0;
     // If the path goes through a link, the file may still exist, because perhaps only the link was
-    // removed.
-    return record.is_physical() ? how : how & ~Record::k_unlinked;
+    // removed. In another view, the path can lead to another file, which has not been removed.
+    return record.is_physical() && is_of_own_view(record) ? how : how & ~Record::k_unlinked;
   });
 }
 
-std::size_t RamTier::mark_stale_inode(const FileStat& stat, std::uint32_t how) {
-  return mark_each(base::hash_inode(stat.device(), stat.inode),
-                   [&](const Record& record) { return record.stat.same_file(stat) ? how : 0; });
+std::size_t RamTier::mark_stale_inode(const FileStat& stat, std::uint32_t how,
+                                      std::uint64_t before_ns) {
+  return mark_each(base::hash_inode(stat.device(), stat.inode), [&](const Record& record) {
+    const bool is_older = record.verified_ns.load(std::memory_order_relaxed) < before_ns;
+    return record.stat.same_file(stat) && is_older ? how : 0;
+  });
 }
 
 std::size_t RamTier::mark_stale_tree(std::string_view directory) {

@@ -1,11 +1,11 @@
 // The RAM tier: records in the shared region. RamTier finds records, and adds records in three
 // steps: reserve the room, write the bytes, publish. Invariants: a pinned record does not move or
-// change while its Pin lives, except for its marks. A reader never sees an incomplete record. The
-// resident pool keeps its records, except in segments that join the ring (ring.h) or are given back
-// to the machine (room_for_others.h). Apart from these, only segments of the ring and segments with
-// metadata are reclaimed. Thread-safe, also across processes. find is async-signal-safe and
-// allocates nothing. reserve and publish lock a mutex of this process, so a signal handler that
-// interrupts one of these functions must call neither of them.
+// change while its Pin lives, except for its marks. A reader never sees an incomplete record. Only
+// four kinds of segments lose their records: segments of the ring, resident segments that have
+// joined the ring (ring.h), segments that are given back to the machine (room_for_others.h), and
+// segments with metadata. Thread-safe, also across processes. find is async-signal-safe and
+// allocates nothing. The functions that reserve room, and ~Reservation, lock a mutex of this
+// process. A signal handler must not reserve room, because these functions allocate.
 #pragma once
 
 #include <pthread.h>
@@ -53,6 +53,9 @@ class Pin {
   const Record* operator->() const { return record_; }
   // Makes another pin on the same record.
   Pin duplicate() const { return duplicate_of({counter_, record_}); }
+  // Makes a pin on another record of the same segment, and counts it in the same counter. So a
+  // process that checks the segment's pins cannot miss both pins.
+  Pin also_on(const Record* record) const { return duplicate_of({counter_, record}); }
   static Pin duplicate_of(const Kept& kept) {
     if (kept.counter != nullptr) kept.counter->fetch_add(1, std::memory_order_seq_cst);
     return Pin(kept);
@@ -123,7 +126,7 @@ class RamTier {
   explicit RamTier(Region& region);
 
   // find returns a record that this process's view has found by this path. find_of_others returns a
-  // record that only other views have found by this path.
+  // record that only other views have found by this path. Neither returns a stale record.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
   // Returns the record that has replaced `of` (Record::k_replaced). The result may be stale. Empty:
@@ -131,12 +134,19 @@ class RamTier {
   Pin find_successor(const Record& of) const;
   // Whether the index still has this record, so that marks reach it.
   bool is_in_index(const Record& record) const;
-  // Whether any view has a record of this path.
+  // Whether the index has a record, perhaps stale, of a file with this device and inode.
+  bool has_inode(const FileStat& stat) const;
+  // Whether any view has a record of this path that is not stale.
   bool has_any(std::string_view path, std::uint64_t hash) const;
-  // Returns a record of a file of a mount that had this path and is not `now` (null: any file). The
-  // result may be stale. A file that is known to have lost a name does not count, because it may
-  // have kept another name. Nor does a path through a link, which may have lost only the link.
+  // Whether there is a record of this path, perhaps stale, whose file is on a mount and is not
+  // known to have lost a name.
+  bool has_named(std::string_view path) const;
+  // Returns a record of this path, perhaps stale, whose file is on a mount and is not `now` (null:
+  // any file). Ignores files that are known to have lost a name, because they may have kept another
+  // name. Ignores paths through a link, because perhaps only the link has changed.
   Pin find_former(std::string_view path, const FileStat* now) const;
+  // Whether the record's path has led to its file in this process's view.
+  bool is_of_own_view(const Record& record) const;
   // Like find, but for a record of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
   // Like find_of_kind, but for a record of any view that came from this origin.
@@ -174,8 +184,8 @@ class RamTier {
                                                  const MetadataLimits& limits);
   // Leases the segment for reserve_shared. Call it before the prefetcher takes all segments.
   void prepare_shared();
-  // Whether the index has no room for another path of this file. To publish another path would fail
-  // with EMLINK.
+  // Whether the index has no room for another path of this file. Publishing one would fail with
+  // EMLINK.
   bool has_many_names(const FileStat& stat) const;
   // Writes the head of a record whose data follows later. The record is unconfirmed, and the index
   // does not contain it. Returns a pin on the record.
@@ -192,11 +202,16 @@ class RamTier {
   bool is_within_region(const Record& record) const;
 
   // These functions mark records: all records of this path, this record, all records of this device
-  // and inode, or all records below this directory. The functions return how many records they have
-  // marked. `how`: Record::k_changed, possibly with k_in_place or k_removed.
-  std::size_t mark_stale(std::string_view path, std::uint32_t how = Record::k_changed);
+  // and inode, or all records below this directory. The results count the records that had no
+  // k_changed mark. `how`: Record::k_changed, possibly with further marks of Record. mark_stale and
+  // mark_stale_tree skip records that have this mark. `now`: the stat of the path; records of this
+  // version are not marked. `before_ns`: marks only the records that were verified before this time
+  // (base::boot_ns).
+  std::size_t mark_stale(std::string_view path, std::uint32_t how = Record::k_changed,
+                         const FileStat* now = nullptr);
   void mark_record_stale(const Record& record, std::uint32_t how = Record::k_changed);
-  std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed);
+  std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed,
+                               std::uint64_t before_ns = UINT64_MAX);
   std::size_t mark_stale_tree(std::string_view directory);
   // Notes that the origin has confirmed at `now_ns` that the record is still right.
   void mark_verified(const Record& record, std::uint64_t now_ns);
@@ -230,9 +245,9 @@ class RamTier {
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // Whether the region has no room for a fetch. True while the index gets no memory. Also true for
-  // some seconds after the region had no room, if the segment that this process has leased cannot
-  // even take small files.
+  // Whether the region has no room for a fetch. True while the index has no memory. Also true for
+  // some seconds after the region had no room, if the segment that this process has leased has no
+  // room for small files.
   bool is_full() const;
   // The size of the resident pool in bytes, used or not.
   std::uint64_t resident_bytes() const {
@@ -259,6 +274,8 @@ class RamTier {
 
  private:
   RecordContent seen_by_us(const RecordContent& content) const;
+  // Makes a pin on the record of this reservation, in addition to the reservation's pin, if any.
+  Pin pin_record_of(const Reservation& reservation) const;
   // Returns the first record of this hash that accept(record) accepts.
   template <typename Accept>
   Pin find_first(std::uint64_t hash, Accept&& accept) const;
@@ -305,8 +322,7 @@ class RamTier {
   Index index_;
   Ring ring_;
   MetadataRoom metadata_room_;
-  // The mutex checks errors (ERRORCHECK), because a signal handler that exits in the middle of a
-  // fetch must not deadlock with its own thread.
+  // ERRORCHECK: a thread that already holds the mutex gets an error instead of waiting for itself.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
   // The windows of the segments that are being filled. Guarded by mutex_.
   std::shared_ptr<Window> windows_[4];

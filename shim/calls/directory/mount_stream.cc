@@ -225,7 +225,7 @@ int materialize_directory(int fd) {
   // The row need not be locked, because only one thread at a time uses a stream.
   g_fds.forget(fd);
   if (own != fd) put_over(own, fd, O_CLOEXEC);
-  g_fds.set_directory(fd);
+  g_fds.set(fd, RowKind::directory, file.duplicate(), /*close_on_exec=*/true);
   if (own == fd) return 0;
   sys::close(own);
   placeholder::fd_was_freed(own);

@@ -7,6 +7,8 @@
 #include <cerrno>
 
 #include "cache/base/memory/kernel_page.h"
+#include "shim/calls/map/shared_model.h"
+#include "shim/fd/kept_file.h"
 #include "shim/fd/region_fd.h"
 #include "shim/process/attachment.h"
 #include "shim/threads/own_threads.h"
@@ -78,36 +80,41 @@ std::optional<Shown> show_pieces(cache::FileCache& cache, LargeFile& file,
   return done;
 }
 
-// Makes the kernel's mapping, and puts the pieces over parts of it.
-long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
+// Makes the kernel map the origin's file, and puts the present pieces over parts of this mapping.
+long map_pieces(const cache::FdEpoch& epoch, cache::FileCache& cache, LargeFile& file,
                 const mappings::MapRequest& request) {
+  mappings::NewRow row;
+  const int fd = epoch.fd();
   const long at = sys::mmap(request.at, request.length, request.protection,
                             request.flags & ~MAP_POPULATE, fd, request.offset);
-  if (sys::failed(at)) return at;
+  if (!sys::failed(at) && mappings::any())
+    mappings::unmapped(reinterpret_cast<void*>(at), request.length);
+  // If another thread has replaced the fd, the mapping may show another file. Without a row, no
+  // piece is shown.
+  if (sys::failed(at) || !row || !epoch.goes_on()) return at;
   const std::size_t most = mappings::take_pieces(k_most_pieces);
   const auto pieces = show_pieces(cache, file, request, at, most);
   const std::size_t shown = pieces.value_or(Shown()).pieces;
   mappings::give_pieces_back(most - shown);
-  if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
+  if (pieces) {
+    row.note(static_cast<std::uintptr_t>(at), request, file, shown);
     return at;
-  // The mapping has no row. If it grew, a piece would show the bytes that follow the piece in the
-  // region.
-  mappings::give_pieces_back(shown);
+  }
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   return sys::mmap(reinterpret_cast<void*>(at), request.length, request.protection, flags, fd,
                    request.offset);
 }
 
-// The library's own mapping must leave the program enough address space and enough mappings for the
-// program's next mapping.
+// With a limit of the address space (RLIMIT_AS), the library's own mapping could make the program's
+// next mapping fail.
 bool may_map_twice() {
   rlimit limit{};
   return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_AS, 0, sys::arg(&limit))) &&
          limit.rlim_cur == RLIM_INFINITY;
 }
 
-// Returns how many bytes of the range the kernel has in memory. If the kernel does not say, returns
-// the whole length.
+// Returns how many bytes of the range the kernel has in memory (cachestat, Linux 6.5). If the
+// kernel does not say, returns the whole length.
 std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
   constexpr long k_cachestat = 451;
   const std::uint64_t range[] = {static_cast<std::uint64_t>(request.offset), request.length};
@@ -119,13 +126,13 @@ std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
 
 // Maps the range a second time, for the library, and passes the mapping to the reader threads.
 // Returns false if one of these steps fails.
-bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
-                     std::uint64_t before) {
-  auto own = base::Mapping::private_view(fd, static_cast<std::uint64_t>(request.offset),
+bool map_for_keeping(const cache::FdEpoch& epoch, LargeFile& file,
+                     const mappings::MapRequest& request, const void* at, std::uint64_t before) {
+  auto own = base::Mapping::private_view(epoch.fd(), static_cast<std::uint64_t>(request.offset),
                                          round_up(request.length));
-  if (!own) return false;
-  // A child must not inherit the mapping, which would keep the file open and its locks alive. No
-  // thread of the child would remove the mapping.
+  if (!own || !epoch.goes_on()) return false;
+  // A child must not inherit the mapping. It would keep the file open and its locks alive, and no
+  // thread of the child would remove it.
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
   // An access by the library must not make the kernel read ahead.
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
@@ -144,15 +151,15 @@ bool may_keep_pages(const LargeFile& file) {
 }
 
 // Copies the pages that the kernel reads for this mapping into the cache, for the next mapping.
-void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
-                std::uint64_t before) {
+void keep_pages(const cache::FdEpoch& epoch, LargeFile& file, const mappings::MapRequest& request,
+                const void* at, std::uint64_t before) {
   file.own_mappings().begin();
-  if (file.is_locked() || !map_for_keeping(fd, file, request, at, before))
+  if (file.is_locked() || !map_for_keeping(epoch, file, request, at, before))
     file.own_mappings().end();
 }
 
-// Fetches a file that the program maps repeatedly. Until the whole file is present, a page fault in
-// the mapping reads only one page.
+// Has the whole file fetched if the program has read many parts of it through short-lived mappings.
+// Meanwhile, a page fault in this mapping reads only one page.
 void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
                             const mappings::MapRequest& request, void* at) {
   using AllOver = prefetch::MappedFiles::AllOver;
@@ -163,8 +170,9 @@ void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
   sys::madvise(at, request.length, MADV_RANDOM);
 }
 
-// Reads a whole mapping for MAP_POPULATE. The threads that follow the mapping read ahead of the
-// kernel. As in the kernel, errors of this read are not reported.
+// Reads a whole mapping for MAP_POPULATE. The advice makes the threads that follow the mapping read
+// ahead of the kernel. The kernel does not report errors of such a read, so this function does not
+// either.
 void populate(void* at, const mappings::MapRequest& request) {
   constexpr int k_madv_populate_read = 22, k_madv_populate_write = 23;
   mappings::advised(at, request.length, MADV_WILLNEED);
@@ -173,52 +181,54 @@ void populate(void* at, const mappings::MapRequest& request) {
       (request.protection & PROT_WRITE) != 0 ? k_madv_populate_write : k_madv_populate_read);
 }
 
-// Counts a mapping that the kernel makes alone.
-file_calls::Answer left_to_kernel(cache::FileCache& cache) {
-  cache.large().note_mapping();
-  return {};
-}
-
 }  // namespace
 
 file_calls::Answer map(int fd, const mappings::MapRequest& request) {
-  const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
+  const cache::FdEpoch epoch(fd);
+  const KeptFile file(fd);
   cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
   if (!file || cache == nullptr) return {};
   if (!is_ours(request, file->large->size()) || !cache->large().may_be_shown(*file->large, fd))
-    return left_to_kernel(*cache);
+    return {};
   const auto begin = static_cast<std::uint64_t>(request.offset),
              end = begin + round_up(request.length);
+  // In the meantime, another node may have changed the file, or another thread may have replaced
+  // the fd.
+  if (shared_model::bring(*cache, file, epoch, {begin, end}) &&
+      !(cache->large().look_again(*file->large, fd) && epoch.goes_on()))
+    return {};
   std::array<LargeFile::Piece, 1> first;
   LargeFile::Range rest{begin, end};
   const bool is_whole =
       cache->large().pieces(*file->large, rest, first) == 1 && first[0].bytes == end - begin;
   long at = 0;
   if (is_whole) {
+    mappings::NewRow row;
+    if (!row) return {};
     at = mappings::map_region(cache->region(), request, first[0].in_region);
-    if (sys::failed(at)) return at == -ESTALE ? left_to_kernel(*cache) : file_calls::Answer{at};
-    if (mappings::note_mapping(static_cast<std::uintptr_t>(at), request, *file->large, 0)) {
-      cache->large().note_shown(*file->large, {begin, end});
-      return at;
-    }
-    // The mapping has no row. If it grew, it would show the bytes that follow the file's piece in
-    // the region.
-    sys::munmap(reinterpret_cast<void*>(at), request.length);
-    return left_to_kernel(*cache);
+    if (sys::failed(at)) return at == -ESTALE ? file_calls::Answer() : at;
+    row.note(static_cast<std::uintptr_t>(at), request, *file->large, 0);
+    cache->large().note_shown(*file->large, {begin, end});
+    return at;
   }
   const bool may_keep = may_keep_pages(*file->large);
-  // This is measured before the mapping is made, because a populated mapping immediately has all
-  // its pages.
+  // Measured before the mapping exists, so that no page that the kernel reads for the mapping is
+  // counted.
   const std::uint64_t before = may_keep ? bytes_in_kernel(fd, request) : 0;
-  at = map_pieces(fd, *cache, *file->large, request);
-  if (sys::failed(at)) return at;
+  at = map_pieces(epoch, *cache, *file->large, request);
+  if (sys::failed(at) || !epoch.goes_on()) return at;
   cache->large().note_mapping();
   if (may_keep) {
-    keep_pages(fd, *file->large, request, reinterpret_cast<void*>(at), before);
+    keep_pages(epoch, *file->large, request, reinterpret_cast<void*>(at), before);
     bring_if_read_all_over(*cache, *file->large, request, reinterpret_cast<void*>(at));
   }
   if ((request.flags & MAP_POPULATE) != 0) populate(reinterpret_cast<void*>(at), request);
   return at;
+}
+
+void note_mapping_by_libc() {
+  cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
+  if (cache != nullptr) cache->large().note_mapping();
 }
 
 file_calls::Answer map_object(OpenFile& file, const mappings::MapRequest& request) {
@@ -229,6 +239,8 @@ file_calls::Answer map_object(OpenFile& file, const mappings::MapRequest& reques
   const std::uint64_t length = round_up(request.length);
   const int error = cache->large().bring_object(object, begin, begin + length);
   if (error != 0) return error == ENOSPC ? file_calls::Answer() : -error;
+  mappings::NewRow row;
+  if (!row) return {};
   constexpr int k_placing = MAP_FIXED | MAP_FIXED_NOREPLACE;
   const long at =
       sys::mmap(request.at, length, PROT_NONE,
@@ -238,8 +250,8 @@ file_calls::Answer map_object(OpenFile& file, const mappings::MapRequest& reques
   const auto shown = show_pieces(*cache, object, request, at, most);
   const std::size_t pieces = shown.value_or(Shown()).pieces;
   mappings::give_pieces_back(most - pieces);
-  if (shown && shown->bytes == length &&
-      mappings::note_mapping(static_cast<std::uintptr_t>(at), request, object, pieces)) {
+  if (shown && shown->bytes == length) {
+    row.note(static_cast<std::uintptr_t>(at), request, object, pieces);
     file.count_in_steps(length);
     return at;
   }

@@ -13,8 +13,8 @@ namespace {
 namespace sys = base::sys;
 
 constinit std::atomic<std::uint64_t> g_bytes{0};  // the cost() of all copies of this process
-// The total up to which the machine's memory has been checked. Below this total there is no further
-// check, because a check takes longer than a copy.
+// The machine had memory for copies of this total size when it was last checked. Up to this size
+// there is no further check, because a check takes longer than a copy.
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};
 constexpr std::uint64_t k_between_looks = 16 << 20;
 

@@ -1,9 +1,9 @@
 // A mapping of a copy: a memfd that holds the whole served file, and whose only fd is closed after
-// the mapping. A copy is used for records whose place in the region may be reused later (the ring).
-// The kernel treats the mapping like any mapping of a file that was opened read-only, so advice,
-// protection, size and forks work as for the origin's file. Invariant: the copies of one process
-// use at most a fixed share of the region; beyond this share, the kernel maps the origin's file.
-// Thread-safe and async-signal-safe.
+// the mapping. A copy is used for records whose place in the region may be reused later (the ring),
+// and for records in a forked child's own memory (keep_own_copies). The kernel treats the mapping
+// like any mapping of a file that was opened read-only, so advice, protection, size and forks work
+// as for the origin's file. Invariant: the copies of one process use at most a fixed share of the
+// region; beyond this share, the kernel maps the origin's file. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cstdint>

@@ -108,8 +108,8 @@ void forget_rows() {
     MappingRow& entry = g_entries[i];
     entry.pin = {};
     entry.copy_bytes = 0;
-    // Otherwise, another thread of the parent was filling the entry. That thread does not exist in
-    // the child.
+    // If `begin` is 1, another thread of the parent was changing the entry. That thread does not
+    // exist in the child.
     if (entry.begin.load(std::memory_order_relaxed) > 1) {
       ++count;
     } else {

@@ -19,9 +19,9 @@ namespace cube::shim::mappings {
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
-  // The address at which the file's last page would end if the whole file were mapped here. If
-  // `large` is set, pages of the large file follow, and `offset_of_end` is the file offset of this
-  // address.
+  // The address at which the file's last page would end if the whole file were mapped here. For a
+  // large file, the address at which the mapping ended when the program made it; `offset_of_end` is
+  // its offset in the file.
   std::uintptr_t file_end = 0;
   cache::LargeFile* large = nullptr;
   std::uint64_t offset_of_end = 0;

@@ -38,11 +38,19 @@ long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t
     if (!sys::failed(at)) sys::munmap(reinterpret_cast<void*>(at), request.length);
     region_fd::forget(kept);
   }
-  const auto fd = region.reopen(O_RDONLY);
+  auto fd = region.reopen(O_RDONLY);
   if (!fd) return -ESTALE;
   const long at = map_through(fd->get(), request, offset);
-  region_fd::keep(fd->get());
-  return at;
+  if (region.is_ours(fd->get())) {
+    region_fd::keep(fd->get());
+    return at;
+  }
+  // Another thread has closed the fd, and perhaps opened another file under its number. With
+  // MAP_FIXED, the kernel's mapping will replace the wrong one.
+  fd->release();
+  if (!sys::failed(at) && (request.flags & MAP_FIXED) == 0)
+    sys::munmap(reinterpret_cast<void*>(at), request.length);
+  return -ESTALE;
 }
 
 // Returns a pin on a record of this file that can be mapped.
@@ -108,11 +116,16 @@ bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uin
   return is_ours;
 }
 
-bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile& file,
+NewRow::NewRow() : row_(take_entry()) {}
+
+NewRow::~NewRow() {
+  if (row_ != nullptr) free_entry(*row_);
+}
+
+void NewRow::note(std::uintptr_t at, const MapRequest& request, cache::LargeFile& file,
                   std::size_t pieces) {
   if (any()) unmapped(reinterpret_cast<void*>(at), request.length);
-  MappingRow* const entry = take_entry();
-  if (entry == nullptr) return false;
+  MappingRow* const entry = std::exchange(row_, nullptr);
   entry->is_copy = false;
   entry->file_end = at + round_up(request.length);
   entry->large = file.share();
@@ -122,7 +135,6 @@ bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile
   entry->flags = request.flags;
   publish(*entry, {at, at + round_up(request.length)});
   g_count.fetch_add(1, std::memory_order_acq_rel);
-  return true;
 }
 
 MapResult map(OpenFile& file, const MapRequest& request, long& result) {

@@ -114,7 +114,8 @@ std::optional<long> remap(const RemapRequest& request) {
   const std::uint64_t size = round_up(request.new_size), old_size = old.end - old.begin,
                       rest = entry->file_end - std::min(at, entry->file_end),
                       offset = entry->offset_of_end + at - entry->file_end;
-  // Another file's bytes follow a piece in the region, so the added part maps the origin's file.
+  // In the region, another file's bytes follow a piece of a large file. So the added part maps the
+  // origin's file.
   const std::uint64_t kept = entry->large != nullptr ? old_size : rest;
   // The old range may extend into another mapping of the program.
   const bool is_within = old.end <= range.end;
@@ -129,8 +130,7 @@ std::optional<long> remap(const RemapRequest& request) {
   if (other != nullptr && (!is_longer || rest_of_file)) {
     if (is_longer) protection = protection_of({at, std::max(old.end, at + 1)});
     to = call();
-    // The program's mprotect may also have split the mapping. In that case, the kernel's error is
-    // right.
+    // If the program's own mprotect has split the mapping, the kernel's error is right.
     if (to == -EFAULT && size <= old_size) protection = protection_of(old);
     if (to == -EFAULT && protection && old_size != 0 && is_within) to = remap_parts(request);
   }

@@ -120,9 +120,8 @@ int lock_all(int flags, int (*kernels)(int flags)) {
                         (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
   if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
   const bool future = (flags & MCL_FUTURE) != 0;
-  // The kernel will also lock later mappings of the library. If the library mapped a region later,
-  // the kernel would refuse the mapping or make the region resident. So the library makes its own
-  // mappings now.
+  // The kernel also locks later mappings, and would then refuse a mapping of the region or make the
+  // region resident. So the library makes its own mappings now.
   if (future) {
     attachment::cache();
     open_files::reserve();

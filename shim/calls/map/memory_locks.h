@@ -1,8 +1,8 @@
 // mlockall with the effect that it would have without this library. The region is mapped three
-// times. The kernel would refuse to lock so much (RLIMIT_MEMLOCK), or make all of it resident. So
-// the existing mappings are locked one by one, except the region and the tables of open files. The
-// kernel locks later mappings (MCL_FUTURE), so the library first makes its own mappings.
-// Thread-safe and async-signal-safe.
+// times, so the kernel would refuse to lock all memory (RLIMIT_MEMLOCK), or would make the region
+// resident. So the existing mappings are locked one by one, except the library, its tables and the
+// region. The kernel locks later mappings (MCL_FUTURE), so the library first makes its own
+// mappings. Thread-safe and async-signal-safe.
 #pragma once
 
 namespace cube::shim::memory_locks {

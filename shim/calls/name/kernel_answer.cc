@@ -50,9 +50,9 @@ Answer meaning_of(const PathCall& call, int error) {
       may_be_made(call) ? Answer() : Answer{Lesson::negative_entries_in_doubt, {}};
   switch (error) {
     case 0:
-      // If the call has made a name, no other file has this name any more. NameChange has dropped
-      // the listing of the old directory by its inode, but the path may now lead to another
-      // directory.
+      // A call that has made a name proves that everything else in memory about this path is
+      // outdated. NameChange has dropped the directory's listing by the inode. But under this path,
+      // memory may have the listing of an earlier directory.
       if (call.wants == Wants::new_name) there.lesson = Lesson::new_name;
       there.told.kinds = kinds_wanted(call);
       return there;
@@ -100,7 +100,7 @@ Answer meaning_of(const PathCall& call, int error) {
   }
 }
 
-// Finds the prefix that covers the path, in the same way as a query to the cache.
+// Whether a prefix covers the path. Sets `covered` to the key by which the cache knows the path.
 bool covers(const PathCall& call, CoveredPath& covered) {
   if (!process::owns_table() && !path_filter::is_absolute(call.path)) return false;
   if (call.is_change && path_filter::covers_changed(call.dir, call.path, covered)) return true;
@@ -108,7 +108,8 @@ bool covers(const PathCall& call, CoveredPath& covered) {
          path_filter::covers_directory(call.dir, call.path, covered);
 }
 
-// Finds the path under which the directory is cached, if the program uses a different path.
+// Like covers(), but by the path under which the directory is cached, even if the program uses
+// another one.
 bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath& covered) {
   if (!cache.metadata().are_any()) return false;
   std::string_view text(call.path, strnlen(call.path, PATH_MAX));
@@ -200,8 +201,8 @@ void learn(const PathCall& call, int error) {
         return corrections.learn(key, answer.told);
       case Lesson::name_and_way: corrections.learn(key, answer.told); [[fallthrough]];
       case Lesson::way:
-        // If all directories on the path exist, ENOTDIR concerns the last component. So the last
-        // component exists.
+        // If all parents of the path are directories, ENOTDIR concerns the last component, which
+        // thus exists.
         if (!corrections.learn_way_is_broken(key) && answer.lesson == Lesson::name_and_way)
           corrections.learn(key, {.no_follow = true});
         return;

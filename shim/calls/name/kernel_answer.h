@@ -13,14 +13,14 @@
 namespace cube::shim {
 
 struct PathCall {
-  // The call's requirement for the name at the end of the path.
+  // The condition under which the call can succeed, about the name at the end of the path.
   enum class Wants : std::uint8_t {
     name,       // the name exists
     directory,  // the name is a directory
     file,       // the name is not a directory
     link,       // the name is a link
     new_name,   // the name does not exist
-    any_name,   // no requirement: a missing name is created
+    any_name,   // none: a missing name is created
   };
   int dir = AT_FDCWD;
   const char* path = nullptr;

@@ -6,6 +6,7 @@
 
 #include "cache/base/memory/off_stack.h"
 #include "cache/base/process/lifted_fd_limit.h"
+#include "cache/base/process/mount_table.h"
 #include "shim/calls/directory/mount_stream.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/fd/fd_table.h"
@@ -21,13 +22,23 @@ namespace sys = base::sys;
 
 namespace {
 
-// Root is never refused, so a change of the owner does not matter to root. Without this exception,
-// an archive that root extracts would drop records at each change of the owner.
+// A change of the owner or group may take away the right to search, unless everyone has it. A
+// reader may even be root, but without the capabilities that override modes.
 bool has_lost(const Passage& before, const cache::FileStat& after) {
   constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
   const bool is_given_away = before.user != after.user || before.group != after.group;
   return before.is_lost || (before.mode & ~after.mode & k_search) != 0 ||
-         (is_given_away && sys::raw(SYS_geteuid) != 0);
+         (is_given_away && (after.mode & k_search) != k_search);
+}
+
+// Whether the process may have changed its root directory (chroot). Its paths, even those in /proc,
+// then mean other files than the paths of other processes.
+bool may_have_own_root() {
+  constexpr std::uint64_t k_mount_root = STATX_ATTR_MOUNT_ROOT;  // since Linux 5.8
+  struct ::statx root {};
+  const long result = sys::statx(AT_FDCWD, "/", AT_STATX_DONT_SYNC, STATX_INO, &root);
+  const bool is_told = !sys::failed(result) && (root.stx_attributes_mask & k_mount_root) != 0;
+  return is_told ? (root.stx_attributes & k_mount_root) == 0 : !base::has_mount_at_root();
 }
 
 // Returns the cache to which changes are reported. A child of vfork cannot attach, so it uses its
@@ -49,8 +60,8 @@ NameChange::NameChange(int dir, const char* path, Of of)
   auto* const cache = attachment::existing_cache();
   was_empty_ = cache == nullptr || cache->changes().is_empty();
   if (was_empty_) return;
-  // The path may lead through the name that changes, and may not exist afterwards. So find the
-  // directory now.
+  // Finds the directory now: the path may lead through the name that changes, and may not exist
+  // afterwards.
   if (name_ != nullptr) directory_ = directory_of(dir, path);
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // A link may lead from an uncovered path to a covered file, or from a covered path to another
@@ -66,9 +77,15 @@ NameChange::NameChange(int dir, const char* path, Of of)
   const KeepErrno keep;
   const int follow = of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW;
   auto stat = cache::stat_path(dir, path, follow);
-  if (!stat || (!covered_ && !cache->changes().knows_device(stat->device()))) return;
-  // Another node may have removed the other links. The mount's attributes would not show that.
-  if (of == Of::name && stat->is_regular() && stat->links > 1)
+  if (!stat) return;
+  if (!covered_ && !cache->changes().knows_device(stat->device())) {
+    unknown_device_ = stat->device();
+    if (!is_on_a_way(*stat, dir, path, *cache)) return;
+  }
+  // Another node may have added or removed hard links, which the mount's cached attributes do not
+  // show.
+  if (of == Of::name && stat->is_regular() &&
+      (stat->links > 1 || cache->parts().ram.has_inode(*stat)))
     stat = cache::stat_path(dir, path, follow | cache::k_ask_server);
   if (!stat) return;
   before_ = *stat;
@@ -77,10 +94,21 @@ NameChange::NameChange(int dir, const char* path, Of of)
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
   if (of != Of::file_or_link) mount_stream::hold_all();
-  // The files of the tree may be cached under their real paths, although this path may lead through
-  // links. A change of any tree drops the records that were cached under paths with links.
+  // This path may lead through links, and the files of the tree may be cached under their real
+  // paths. Records under paths with links are dropped by any change of a tree.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
+}
+
+// Whether paths to cached files may lead through this link or directory, although no file of its
+// device is cached. The links on the way to a file are not recorded.
+bool NameChange::is_on_a_way(const cache::FileStat& stat, int dir, const char* path,
+                             cache::FileCache& cache) {
+  const auto type = stat.mode & S_IFMT;
+  if (type == S_IFLNK) return cache.changes().knows_paths_with_links();
+  std::string_view prefix;
+  return type == S_IFDIR && (!take_real_path(dir, path) ||
+                             path_filter::is_prefix_or_above(AT_FDCWD, path_.c_str(), prefix));
 }
 
 // Determines the real path while the name still leads to it. Returns false if that fails, for
@@ -92,7 +120,7 @@ bool NameChange::take_real_path(int dir, const char* path) {
   base::OffStack real;
   const long n = real ? read_path_of_fd(static_cast<int>(fd), real.data()) : -ENOMEM;
   sys::close(static_cast<int>(fd));
-  return !sys::failed(n) &&
+  return !sys::failed(n) && !may_have_own_root() &&
          path_filter::join({real.data(), static_cast<std::size_t>(n)}, {}, path_);
 }
 
@@ -162,6 +190,12 @@ void NameChange::commit(const Passage& before) {
   auto* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
+  // A move changes the path from which the mount was moved, too, and a mount can propagate to other
+  // places.
+  if (of_ == Of::mount_point) return cache->changes().tree_changed("/");
+  // True if the first file of the device was cached during the call.
+  if (unknown_device_ && cache->changes().knows_device(*unknown_device_))
+    cache->changes().tree_changed("/");
   if (directory_) drop_listing(*directory_);
   if (name_ != nullptr && !directory_) note_entry(dir_, name_);
   if (by_fd_) note_changed(dir_, before);
@@ -180,7 +214,7 @@ void NameChange::commit(const Passage& before) {
         cache->changes().all_changed();
     }
   }
-  // Metadata may still be cached below the name, if another node has removed a directory of this
+  // If another node has removed a directory of this name, memory may still have metadata below the
   // name.
   if (is_new_tree_ && !is_tree_) {
     knows_tree_ = take_real_path(dir_, name_);
@@ -198,13 +232,16 @@ void NameChange::commit(const Passage& before) {
   } else {
     cache->changes().content_changed(key, nullptr);
   }
+  // A directory was empty when it was removed.
+  const bool was_removed = of_ == Of::name && !is_moved_ && !is_new_tree_ && before_ &&
+                           (before_->mode & S_IFMT) == S_IFDIR;
   // If the tree is unknown, drops everything.
-  if (is_tree_ && changes_tree(before))
+  if (is_tree_ && !was_removed && changes_tree(before))
     cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
 }
 
-// Nothing was cached when the call began. But a process may have begun the very first fetch during
-// the call, and may fetch the file that the name led to before.
+// Nothing was cached when the call began. But the first fetch may have begun during the call, and
+// may have found the file that the name led to before.
 void NameChange::commit_of_unlooked() const {
   const KeepErrno keep;
   auto* const cache = attachment::existing_cache();
@@ -238,6 +275,23 @@ long told_of_new_name(long result, int dir, const char* path) {
       {.dir = dir, .path = path, .wants = PathCall::Wants::new_name, .is_change = true},
       result == 0 ? 0 : errno);
   return result;
+}
+
+long told_of_new_file(long result, int dir, const char* path, std::uint64_t before_ns) {
+  const bool may_be_file = result == 0 && before_ns != 0 && process::tells();
+  auto* const cache = may_be_file ? cache_of_changes() : nullptr;
+  if (cache != nullptr && !cache->changes().is_empty()) {
+    const KeepErrno keep;
+    const auto stat = cache::stat_path(dir, path, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC);
+    if (stat && stat->is_regular() && cache->changes().knows_device(stat->device()))
+      cache->changes().inode_reused(*stat, before_ns);
+  }
+  return told_of_new_name(result, dir, path);
+}
+
+void note_any_change() {
+  const KeepErrno keep;
+  if (auto* const cache = cache_of_changes(); cache != nullptr) cache->changes().tree_changed("/");
 }
 
 void told_of_source(long result, int dir, const char* path, bool no_follow) {
@@ -306,8 +360,9 @@ void note_changed(int fd, const Passage& before) {
   const std::string_view directory = path_of_fd(fd, path);
   std::string_view prefix;
   if (directory.size() < sizeof path) path[directory.size()] = '\0';
-  if (is_known || path_filter::is_prefix_or_above(AT_FDCWD, path, prefix))
-    cache->changes().tree_changed(directory);
+  const bool has_own_root = may_have_own_root();
+  if (is_known || has_own_root || path_filter::is_prefix_or_above(AT_FDCWD, path, prefix))
+    cache->changes().tree_changed(has_own_root ? "/" : directory);
 }
 
 }  // namespace cube::shim

@@ -24,8 +24,8 @@ cache::FileCache* cache_to_look_at() {
   return cache;
 }
 
-// Notes a query that memory could not answer. If a directory has many such misses, gathers the
-// stats of its entries.
+// Notes a query that memory could not answer. After many such misses in a directory, has the stats
+// of its entries gathered.
 Known note_miss(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().note_miss(key)) own_threads::gather_metadata_near(cache, key);
   return Known::unknown;

@@ -1,5 +1,5 @@
 // Answers queries about paths of a mount from memory. If memory has no answer, the caller asks
-// libc. unmounted_paths.h answers for paths that no mount has. Thread-safe; a hit is
+// libc. For paths that no mount has, see unmounted_paths.h. Thread-safe; a hit is
 // async-signal-safe.
 #pragma once
 

@@ -1,7 +1,7 @@
-// Paths that no mount has, such as the paths of a pack. Other files call such paths "our paths".
-// This process answers calls with such a path (cache/metadata). The kernel answers for all other
-// paths. The kernel also answers if a path below such a prefix does not exist. path_calls.h answers
-// for paths of mounts. Thread-safe and async-signal-safe.
+// Paths of packs and buckets, which no mount has. Other files call them "our paths". This process
+// answers calls with such a path (cache/metadata). The kernel answers for all other paths, even
+// below the prefix of a pack or bucket. For paths of mounts, see path_calls.h. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <sys/statvfs.h>

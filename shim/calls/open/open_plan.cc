@@ -1,5 +1,6 @@
 #include "shim/calls/open/open_plan.h"
 
+#include "cache/base/clock.h"
 #include "shim/calls/directory/listing_prefetch.h"
 #include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/large_reads.h"
@@ -47,6 +48,7 @@ bool OpenPlan::may_write() const {
 
 OpenPlan::OpenPlan(int dir, const char* path, int flags)
     : dir_(dir), program_path_(path), flags_(flags) {
+  if ((flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) != 0) begun_ns_ = base::boot_ns();
   if (!process::is_active()) {
     if (process::tells() && may_write()) follow_ = Follow::stranger;
     return;
@@ -113,19 +115,20 @@ void OpenPlan::plan_outside() {
 void OpenPlan::plan_change() {
   follow_ = Follow::writer;
   count_unserved(Counter::bypassed_write);
-  // After the open, a truncated file could not be distinguished from a new file that has reused the
-  // inode.
+  // This must happen before the open. Afterwards, a truncated file looks like a new file that has
+  // reused the inode.
   cache::FileCache* const cache = attachment::attached_cache();
   if ((flags_ & k_may_change) == 0 || cache == nullptr) return;
   const cache::RamTier& ram = cache->parts().ram;
-  // A program that often appends to a file whose record is stale must not ask the server each time.
-  // An exclusive open shows by itself that the file is new.
+  // Does not ask the server each time that a program appends to a file whose record is stale. An
+  // exclusive open shows by itself that the file is new.
   const bool asks_if_stale = (flags_ & (O_APPEND | O_EXCL)) == 0;
   const bool is_known = ram.has_any(path_.key(), base::hash_path(path_.key())) ||
-                        (asks_if_stale && ram.find_former(path_.key(), nullptr));
+                        (asks_if_stale && ram.has_named(path_.key()));
   if (!is_known) return;
   const auto now = cache::stat_path(AT_FDCWD, path_.c_str(), cache::k_ask_server);
   const int error = now ? 0 : now.error().value;
+  was_absent_ = error == ENOENT;
   if (error != 0 && error != ENOENT && error != ENOTDIR && error != ESTALE) return;
   cache->changes().doubt_identity(path_.key(), now ? &*now : nullptr);
 }
@@ -175,19 +178,25 @@ void OpenPlan::plan_file() {
   if (!refuse_link()) open_cached(*cache);
 }
 
-void OpenPlan::open_cached(cache::FileCache& cache) {
+OpenPlan::Opened OpenPlan::open_and_serve(cache::FileCache& cache) {
   constexpr auto k_serve = [](void* who, cache::PartialFill& fill, int fd) {
     return static_cast<OpenPlan*>(who)->serve_fill(fill, fd);
   };
   cache::OpenRequest request = {path_.key(), path_.c_str(), flags_, expect_new_fd, k_serve, this};
-  // A reader that bypasses this library would move only the kernel's offset of the file.
+  // In mode real, a read that bypasses this library would move only the kernel's offset.
   if (process::serves_copies()) request.serve_fill = nullptr;
   cache::OpenOutcome outcome = cache.open(request);
   const std::uint64_t fetched_bytes =
       outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
-  const bool is_kernels_error = outcome.error != 0 && !outcome.is_known_absent;
-  const bool was_fetched = outcome.was_fetched, has_waited_for_stat = outcome.has_waited_for_stat;
+  const Opened opened{outcome.was_fetched, outcome.has_waited_for_stat,
+                      outcome.error != 0 && !outcome.is_known_absent, fetched_bytes};
   serve(std::move(outcome));
+  return opened;
+}
+
+void OpenPlan::open_cached(cache::FileCache& cache) {
+  const auto [was_fetched, has_waited_for_stat, is_kernels_error, fetched_bytes] =
+      open_and_serve(cache);
   if (is_kernels_error && result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
     own_threads::gather_metadata_near(cache, path_.key());
   // Gathers the stats of the directory for later opens. Skips a large directory, because the
@@ -198,8 +207,7 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   }
   if (is_kernels_error) learn(-result_);
   if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
-  // If a file cannot be opened by its absolute path, the program's path may still work, or give the
-  // right error.
+  // The program's own path may work, or give the right error, even if the absolute path does not.
   const bool is_kernels =
       metadata_ == nullptr ||
       (result_ == -ENOENT && !unmounted_directory::is_below(dir_, program_path_));
@@ -299,8 +307,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     answered_ = false;
     return;
   }
-  // The cache has used an fd for this open and freed it again. While that fd was in use, a signal
-  // handler or another thread may have parked a higher fd.
+  // The cache has used an fd for this open and has freed it again. Meanwhile, a signal handler or
+  // another thread may have parked a higher fd as a placeholder.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
   if (process::serves_copies()) loaded_calls::look_if_doubted();
@@ -310,8 +318,9 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
                  : real ? kernel_file::copy_bytes_of(*outcome.pin)
                         : placeholder::acquire();
   if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {
-    // Without an fd, the kernel's open returns the right error. The table has no row for a high fd.
-    // libc's streams read fds 0 to 2 with internal calls that bypass this library.
+    // Leaves the open to the kernel in three cases. Without an fd, the kernel returns the right
+    // error. The table has no row for a high fd. libc's streams use fds 0 to 2 by internal calls
+    // that bypass this library.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
     // A copy needs an fd, too. If no fd is free, do not read the bytes for a copy.
@@ -327,7 +336,12 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags_);
-  if (real) file->fd_kind.store(OpenFile::FdKind::copy, std::memory_order_relaxed);
+  if (real) {
+    file->fd_kind.store(OpenFile::FdKind::copy, std::memory_order_relaxed);
+    // The kernel answers the reads, so they cannot be counted.
+    if (auto* const cache = attachment::attached_cache(); cache != nullptr)
+      cache->stats().count(Counter::bytes_served, file->size);
+  }
   file->calls_saved.store(1, std::memory_order_relaxed);
   file->pin = std::move(outcome.pin);
   g_fds.set(fd, RowKind::served, std::move(file), (flags_ & O_CLOEXEC) != 0);

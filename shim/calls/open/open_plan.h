@@ -56,6 +56,12 @@ class OpenPlan {
   void open_copy();
   bool refuse_link();
   void open_cached(cache::FileCache& cache);
+  struct Opened {
+    bool was_fetched, has_waited_for_stat, is_kernels_error;
+    std::uint64_t fetched_bytes;
+  };
+  // Not inlined, so that the outcome is off the stack when the cache learns the kernel's answer.
+  [[gnu::noinline]] Opened open_and_serve(cache::FileCache& cache);
   void serve(cache::OpenOutcome&& outcome);
   void serve_object(cache::LargeFile& object);
   bool serve_fill(cache::PartialFill& fill, int fd);
@@ -84,6 +90,8 @@ class OpenPlan {
   bool answered_ = false;
   int result_ = -1;  // an fd or -errno
   Follow follow_ = Follow::nothing;
+  bool was_absent_ = false;     // the server had no such file just before the open
+  std::uint64_t begun_ns_ = 0;  // base::boot_ns at the beginning, if the open may make a file
   const cache::Metadata* metadata_ = nullptr;  // the metadata that has the path; null if the
                                                // kernel has the path
   std::string_view listed_;                    // of Follow::directory

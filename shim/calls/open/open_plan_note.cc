@@ -52,17 +52,19 @@ int OpenPlan::note(int fd) {
   learn(fd < 0 ? errno : 0);
   if (fd < 0 || (!process::is_active() && follow_ == Follow::nothing)) return fd;
   note_new_name(fd);
+  constexpr int k_new_name = O_CREAT | O_EXCL;
+  const bool is_new =
+      (flags_ & O_PATH) == 0 &&
+      (was_absent_ || (flags_ & k_new_name) == k_new_name || (flags_ & O_TMPFILE) == O_TMPFILE);
+  const std::uint64_t made_after_ns = is_new ? begun_ns_ : 0;
   if (!process::owns_table()) {
-    if (follow_ == Follow::stranger) note_vforked_writer(fd);
+    if (follow_ == Follow::stranger) note_vforked_writer(fd, made_after_ns);
     return fd;
   }
   g_fds.forget(fd);
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
-  constexpr int k_new_name = O_CREAT | O_EXCL;
-  const bool is_new = (flags_ & O_PATH) == 0 &&
-                      ((flags_ & k_new_name) == k_new_name || (flags_ & O_TMPFILE) == O_TMPFILE);
-  if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec, is_new);
-  if (follow_ == Follow::stranger) note_writer(fd, {}, close_on_exec, is_new);
+  if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec, made_after_ns);
+  if (follow_ == Follow::stranger) note_writer(fd, {}, close_on_exec, made_after_ns);
   if (follow_ == Follow::direct) serve_in_blocks(fd, base::Counter::bypassed_flags);
   if (follow_ == Follow::outside) spelling::opened_outside(fd, program_path_);
   if (follow_ == Follow::directory) {

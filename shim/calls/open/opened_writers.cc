@@ -15,7 +15,17 @@ namespace cube::shim {
 
 namespace sys = base::sys;
 
-void note_writer(int fd, std::string_view key, bool close_on_exec, bool is_new) {
+namespace {
+
+// Whether the open has created the file of this stat. `made_after_ns` alone does not prove that:
+// the kernel may have remembered that the path does not exist although another node had created it.
+bool is_new(const cache::FileStat& stat, std::uint64_t made_after_ns) {
+  return made_after_ns != 0 && stat.size == 0 && stat.links <= 1;
+}
+
+}  // namespace
+
+void note_writer(int fd, std::string_view key, bool close_on_exec, std::uint64_t made_after_ns) {
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
   if (!stat || !stat->is_regular()) return;
@@ -23,10 +33,10 @@ void note_writer(int fd, std::string_view key, bool close_on_exec, bool is_new) 
       !key.empty() ? attachment::attached_cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   // The inode of a new file may have belonged to another file, which is gone.
-  if (is_new) cache->changes().inode_reused(*stat);
+  if (is_new(*stat, made_after_ns)) cache->changes().inode_reused(*stat, made_after_ns);
   OpenFileRef file = g_fds.is_within(fd) ? open_files::make() : OpenFileRef();
-  // Without a row, the last close goes unnoticed, so the file counts as being written until this
-  // process ends.
+  // Without a row, the last close would go unnoticed. So the file counts as being written until
+  // this process ends.
   if (file)
     cache->changes().writing_begins(key, *stat);
   else
@@ -47,12 +57,13 @@ void note_writer(int fd, std::string_view key, bool close_on_exec, bool is_new) 
   materialize_other_names(*stat, "open");
 }
 
-void note_vforked_writer(int fd) {
+void note_vforked_writer(int fd, std::uint64_t made_after_ns) {
   auto* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
   if (!stat || !stat->is_regular() || !cache->changes().knows_device(stat->device())) return;
+  if (is_new(*stat, made_after_ns)) cache->changes().inode_reused(*stat, made_after_ns);
   cache->changes().child_writes({}, *stat);
   char real_path[PATH_MAX];
   cache->changes().bytes_changed(path_of_fd(fd, real_path), *stat);
@@ -72,13 +83,14 @@ void note_inherited_fd(int fd) {
   const long flags = sys::fcntl(fd, F_GETFL, 0);
   if (sys::failed(flags) || (flags & O_ACCMODE) == O_RDONLY) return;
   char path[PATH_MAX];
+  path[0] = '\0';
   const long length = read_path_of_fd(fd, path);
   if (length <= 0 || length == PATH_MAX || path[0] != '/') return;
   path[length] = '\0';
   if (!path_filter::passes_by(path)) note_foreign_fd(fd);
 }
 
-void note_foreign_writer(int dir, const char* path) {
+void note_foreign_writer(int dir, const char* path, std::uint64_t made_after_ns) {
   if (!process::tells() || !process::owns_table()) return;
   const KeepErrno keep;
   CoveredPath covered;
@@ -89,6 +101,7 @@ void note_foreign_writer(int dir, const char* path) {
   auto* const cache =
       is_covered_here ? attachment::cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
+  if (made_after_ns != 0) cache->changes().inode_reused(*stat, made_after_ns);
   cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
   const long opened = base::open_path_only(dir, path);
   if (sys::failed(opened)) return cache->changes().all_changed();

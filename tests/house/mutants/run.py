@@ -12,12 +12,12 @@ what git knows and what is new; it never writes to the sources. The copy holds e
 be switched (fold.py), and the environment chooses one, so it is built once. A fault that cannot be
 switched, such as another constant, has its own build.
 
-A fault is found if a test fails or does not end in time. The tests that its row names run first. If
-none fails, each other test of the short run that reaches the fault's place follows, the fastest
-first, except whole programs. One run of all tests without a fault, kept in DIR/tests.json, shows
-which tests reach which place. --likely leaves this step out. In this step, a failure counts only if
-the test fails twice. At the end, the tests that found faults run without a fault. If one fails, it
-has found nothing.
+A fault is found if a test fails or does not end in time. The tests that its row names run first,
+and several faults are tried at the same time. If none of these tests fails, each other test of the
+short run that reaches the fault's place follows, the fastest first, except whole programs. One run
+of all tests without a fault, kept in DIR/tests.json, shows which tests reach which place. --likely
+leaves this step out. In this step, a failure counts only if the test fails twice. At the end, the
+tests that found faults run without a fault. If one fails, it has found nothing.
 
 DIR/results.json keeps the results, so that an interrupted run continues. A result is valid as long
 as the fault and its source stay the same; --again starts over. As root, each test runs in its own
@@ -414,6 +414,15 @@ class Runner:
             with self.lock:
                 self.places.append(place)
 
+    def in_threads(self, most: int, work) -> None:
+        threads = [
+            threading.Thread(target=work, daemon=True) for _ in range(min(len(self.places), most))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
     def each(self, tests: list[Test], seconds: float, then, fault: int = 0,
              is_recorded: bool = False, limits: dict[str, float] = {},
             ) -> bool:
@@ -439,14 +448,7 @@ class Runner:
                         was_stopped = True
                         os.write(stop_write, b"x")
 
-        threads = [
-            threading.Thread(target=work, daemon=True)
-            for _ in range(min(len(self.places), len(tests)))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        self.in_threads(len(tests), work)
         os.close(stop_read)
         os.close(stop_write)
         return not left or was_stopped
@@ -600,20 +602,34 @@ class Attempt:
         programs = {test.program for test in self.likely(m)}
         return [] if "" in programs else sorted(programs)
 
-    def __call__(self, m: Mutant) -> dict:
-        """Returns the entry to keep for a fault: "result" (found, survives, error) and "by"."""
-        began = time.monotonic()
-        likely, fault, limits = self.likely(m), m.id if m.is_switched else 0, self.record.limits()
+    def try_named(self, m: Mutant) -> str:
+        """Runs the tests that a fault names, one after the other. Returns the name of
+        the first that fails, or ""."""
+        limits, left = self.record.limits(), self.options.limit
+        # Unit tests run first, because they take less time than tests of programs.
+        for test in sorted(self.likely(m), key=lambda test: not test.name[0].isupper()):
+            limit = min(limits.get(test.name, test.limit), left)
+            seen = self.runner.once(test, m.id, limit)
+            if seen is not None and not seen.passed:
+                return test.name
+            left -= seen.seconds if seen is not None else 0
+        return ""
+
+    def try_alone(self, m: Mutant, is_tried: bool) -> tuple[str, int]:
+        """Tries one fault with all processors. is_tried: the tests that it names have run and did
+        not find it. Returns the name of the test that fails, or "", and the number of tests chosen,
+        or -1 if the fault does not build."""
+        named = [] if is_tried else self.likely(m)
+        fault, limits = m.id if m.is_switched else 0, self.record.limits()
         is_wide = not self.options.likely and not m.survives
-        wide = self.wide(m) if not likely and is_wide else []
+        wide = self.wide(m) if not self.likely(m) and is_wide else []
         right = (self.scratch.tree / m.file).read_text()
         try:
             if not self.build_alone(m, *([] if wide else self.targets(m))):
-                return {"result": "error", "by": ""}
-            ran = len(likely)
-            found = self.runner.first_failing(likely, fault, self.options.limit, limits)
+                return "", -1
+            found = self.runner.first_failing(named, fault, self.options.limit, limits)
             if not found and is_wide:
-                if likely:
+                if self.likely(m):
                     print("    not found by the tests that it names", flush=True)
                     if not m.is_switched:
                         self.scratch.write(m.file, right)
@@ -622,13 +638,50 @@ class Attempt:
                     self.build_alone(m)
                 found = self.runner.first_failing(wide, fault, self.options.wide_limit,
                                                   self.record.limits(), is_doubted=True)
-                ran += len(wide)
         finally:
             self.scratch.write(m.file, right)
-        seconds = f"{time.monotonic() - began:.1f} s"
-        said = f"found by {found}" if found else f"SURVIVES {ran} tests"
-        print(f"    {said}, {seconds}", flush=True)
-        return {"result": "found" if found else "survives", "by": found, "ran": ran}
+        return found, len(self.likely(m)) + len(wide)
+
+    def __call__(self, mutants: list[Mutant], put) -> None:
+        """Calls put(fault, entry) for each fault. The entry to keep has "result" (found, survives,
+        error) and "by"."""
+        def note(m: Mutant, found: str, ran: int) -> None:
+            put(m, {
+                "result": "found" if found else "error" if ran < 0 else "survives", "by": found,
+                "ran": ran
+            })
+
+        # These faults need no build of their own and no record of the tests that reach them, so
+        # several are tried at the same time.
+        ready = [m for m in reversed(mutants) if m.is_switched and self.likely(m)]
+        found_named: dict[int, str] = {}
+
+        def work_off() -> None:
+            while True:
+                with self.runner.lock:
+                    if not ready:
+                        return
+                    m = ready.pop()
+                began = time.monotonic()
+                found = self.try_named(m)
+                with self.runner.lock:
+                    found_named[m.number] = found
+                    if found:
+                        print(m.title, flush=True)
+                        print(f"    found by {found}, {time.monotonic() - began:.1f} s", flush=True)
+                        note(m, found, len(self.likely(m)))
+
+        self.runner.in_threads(len(ready), work_off)
+        for m in sorted(mutants, key=lambda m: not m.is_switched):
+            if found_named.get(m.number):
+                continue
+            began = time.monotonic()
+            print(m.title, flush=True)
+            found, ran = self.try_alone(m, m.number in found_named)
+            said = f"found by {found}" if found else f"SURVIVES {ran} tests"
+            if ran >= 0:
+                print(f"    {said}, {time.monotonic() - began:.1f} s", flush=True)
+            note(m, found, ran)
 
 
 def check_finders(attempt: Attempt, results: Results, mutants: list[Mutant]) -> None:
@@ -677,11 +730,7 @@ def mutate(options: argparse.Namespace, every: list[Mutant], mutants: list[Mutan
     if idle:
         return 1
     results = Results(options.work / "results.json", options.root, options.again)
-    for m in sorted(mutants, key=lambda m: not m.is_switched):
-        known = results.get(m)
-        if known is None or known["result"] != "found":
-            print(m.title, flush=True)
-            results.put(m, attempt(m))
+    attempt([m for m in mutants if (results.get(m) or {}).get("result") != "found"], results.put)
     check_finders(attempt, results, mutants)
     return report(mutants, results)
 

@@ -22,6 +22,7 @@ add_test(NAME toy.zero COMMAND toy 0 0 0)
 add_test(NAME toy.least COMMAND toy 0 -1 0)
 add_test(NAME toy.cleared COMMAND env -i $<TARGET_FILE:toy> 0 3 3)
 add_test(NAME toy.leaves COMMAND /usr/bin/python3 -c "import os$<SEMICOLON> open('/tmp/@NAME@', 'w')$<SEMICOLON> open('/dev/shm/@NAME@', 'w')$<SEMICOLON> os.fork() or (os.setsid(), os.closerange(0, 9), os.execlp('sleep', '@NAME@', '1000'))")
+add_test(NAME toy.meets COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/meeting.py @NAME@)
 add_test(NAME toy.broken COMMAND toy 1 1 1)
 add_test(NAME house.mutants COMMAND toy 1 1 1)
 add_test(NAME toy.long COMMAND toy 1 1 1)
@@ -49,6 +50,25 @@ int main(int count, char** word) {
   return count == 4 && f(std::atoi(word[1]), std::atoi(word[2])) == std::atoi(word[3]) ? 0 : 1;
 }
 """
+# Fails if two copies of this script run at the same time, each with a fault.
+MEETING = """import os, socket, sys
+if os.environ["MUTANT_FAULT"] == "0":
+    sys.exit(0)
+with socket.socket(socket.AF_UNIX) as here, socket.socket(socket.AF_UNIX) as there:
+    here.settimeout(30)
+    name = chr(0) + sys.argv[1]
+    try:
+        here.bind(name)
+        here.listen()
+        here.accept()
+    except TimeoutError:
+        sys.exit(0)
+    except OSError:
+        there.settimeout(30)
+        while there.connect_ex(name) != 0:
+            pass
+    sys.exit(1)
+"""
 NEVER_ENDS = "for (volatile int i = 0;;) i = i;"
 
 
@@ -73,6 +93,7 @@ class Tool(unittest.TestCase):
         cls.root, cls.work = Path(folder.name) / "root", Path(folder.name) / "work"
         cls.root.mkdir()
         (cls.root / "CMakeLists.txt").write_text(CMAKE.replace("@NAME@", cls.name))
+        (cls.root / "meeting.py").write_text(MEETING)
         (cls.root / ".gitignore").write_text("rows.toml\n")
         subprocess.run(["git", "init", "-q", str(cls.root)], check=True)
 
@@ -131,7 +152,7 @@ class Tool(unittest.TestCase):
         self.assertEqual(
             reached, {
                 "toy.sum": 3, "toy.zero": 3, "toy.least": 3, "toy.broken": 3, "toy.leaves": 0,
-                "toy.cleared": cleared
+                "toy.cleared": cleared, "toy.meets": 0
             })
 
     @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
@@ -178,6 +199,12 @@ class Tool(unittest.TestCase):
         status, said = self.run_with(row("a + b", "a", survives="nobody calls it"))
         self.assertEqual(status, 0, said)
         self.assertIn("the mark can go", said)
+
+    def test_several_faults_are_tried_at_the_same_time(self):
+        status, said = self.run_with(
+            row("a + b", "b + a", tests="meets") + row("= 5", "= 6", tests="meets"), "--likely")
+        self.assertEqual(status, 0, said)
+        self.assertEqual(said.count("found by toy.meets"), 2, said)
 
     def test_failure_without_the_fault_does_not_count(self):
         status, said = self.run_with(row("= 5", "= 6", tests="broken"))
