@@ -119,8 +119,8 @@ std::string region_of(const std::string& name) {
   return "/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + name;
 }
 
-// Returns 0 if the report and the region are as they should be.
-int check_what_is_left(const std::string& base, const std::string& name) {
+// Returns 0 if the report and the region are as they should be. Prints the report of a failed test.
+int check_what_is_left(const std::string& base, const std::string& name, bool has_failed) {
   int wrong = 0;
   const std::string report = content(base + "/report.json");
   const long warmed = std::atol(content(base + "/warmed").c_str());
@@ -130,6 +130,7 @@ int check_what_is_left(const std::string& base, const std::string& name) {
       (in_blocks ? number_after(report.substr(report.find("\"blocks\":")), "hits") : 0);
   std::printf("parity: the job's report: %ld hits, %ld misses, %ld materialized\n", hits,
               number_after(report, "misses"), number_after(report, "materialized"));
+  if (has_failed) std::printf("parity: %s\n", report.c_str());
   if (has_other_node())
     std::printf("parity: %ld of %s files came from the cluster\n", number_after(report, "cluster"),
                 content(base + "/shared").c_str());
@@ -217,7 +218,7 @@ int run_under_test(char** argv) {
   if (WIFSIGNALED(status)) std::printf("parity: FAILED: ended by signal %d\n", WTERMSIG(status));
   if (mode != "kernel") {
     if (WIFEXITED(status)) {
-      result |= check_what_is_left(base, name);
+      result |= check_what_is_left(base, name, result != 0);
     } else {
       unlink(region_of(name).c_str());
     }
