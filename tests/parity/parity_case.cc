@@ -3,6 +3,8 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
+#include <chrono>
+
 #include "cache/base/hash.h"
 #include "cache/base/sys.h"
 #include "cache/region/layout.h"
@@ -33,24 +35,26 @@ void must(long result, const char* what, const std::string& path) {
   std::abort();
 }
 
-// The times have steps of nanoseconds, so a ctime of whole milliseconds is a coincidence. A file
-// that has one is not cached for two seconds, because its file system seems to have a coarse clock.
-bool has_whole_milliseconds(const std::string& path) {
-  struct ::stat st {};
-  return !sys::failed(sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW)) &&
-         st.st_ctim.tv_nsec % 1'000'000 == 0;
-}
-
 void set_age(const std::string& path) {
   const timespec times[2] = {{k_modified_seconds, 0},
                              {k_modified_seconds, is_in_bucket() ? 0 : k_modified_nanoseconds}};
-  constexpr int k_most_tries = 100'000;  // longer than a step of the kernel's clock
-  for (int i = 0; i < k_most_tries; ++i) {
-    must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(times),
-                  AT_SYMLINK_NOFOLLOW),
-         "date", path);
-    if (!has_whole_milliseconds(path)) return;
-  }
+  must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(times),
+                AT_SYMLINK_NOFOLLOW),
+       "date", path);
+}
+
+// Waits until no process has the file open for writing. A thread of the library that is starting
+// has copies of the program's fds until it has closed them. put() may have written through one of
+// these fds, and a file that is open for writing is not cached.
+void wait_for_writers(const std::string& path) {
+  const long opened = sys::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (sys::failed(opened)) return;  // a mode without the right to read
+  const int fd = static_cast<int>(opened);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (sys::fcntl(fd, F_SETLEASE, F_RDLCK) == -EAGAIN && std::chrono::steady_clock::now() < until)
+    sys::raw(SYS_sched_yield);
+  sys::fcntl(fd, F_SETLEASE, F_UNLCK);
+  sys::close(fd);
 }
 
 void put(const std::string& path, std::string_view content, std::size_t size, std::size_t at,
@@ -164,6 +168,7 @@ void Case::warm(const std::string& path) {
   if (pass_ == Pass::cold && is_preloaded() && has_other_node())
     totals().shared += share_by_other_node(totals().base, path);
   if (pass_ != Pass::warm) return;
+  if (!is_in_bucket()) wait_for_writers(path);
   const int first = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_GE(first, 0) << path;
   if (is_covered()) expect_served(first);
