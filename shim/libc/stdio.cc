@@ -82,6 +82,23 @@ const void* functions_of(const FILE* stream) {
 }
 constinit std::atomic<const void*> g_cookie_functions{nullptr};
 
+// The _fileno of a stream whose freopen has failed. Cookie streams of the program have -2.
+constexpr int k_closed = -1;
+constexpr int k_no_reads = 4, k_no_writes = 8;  // of FILE::_flags
+
+bool is_ours(const FILE* stream) {
+  return stream->_fileno >= k_closed &&
+         functions_of(stream) == g_cookie_functions.load(std::memory_order_relaxed);
+}
+
+// In libc, the cookie follows the pointer to the functions.
+void set_fd(FILE* stream, int fd) {
+  void* const cookie = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
+  std::memcpy(reinterpret_cast<char*>(stream) + sizeof(FILE) + sizeof(void*), &cookie,
+              sizeof cookie);
+  stream->_fileno = fd;
+}
+
 // Makes a stream over a served fd, or returns null.
 FILE* make_stream(int fd) {
   const cookie_io_functions_t functions{cookie_read, cookie_write, cookie_seek, cookie_close};
@@ -151,10 +168,25 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
   return stream;
 }
 
+// Closes the file of a stream whose freopen has failed. The program may pass the stream to fclose
+// or to another freopen. Returns null.
+FILE* close_ours(FILE* stream) {
+  const shim::KeepErrno keep;
+  if (stream->_fileno != k_closed) export_close(stream->_fileno);
+  set_fd(stream, k_closed);
+  __fpurge(stream);
+  stream->_flags |= k_no_reads | k_no_writes;
+  return nullptr;
+}
+
 // libc's freopen crashes on cookie streams, and callers expect the same FILE to remain valid. So
 // this function opens the new file, puts it over the old fd, and clears the buffer of the stream.
 FILE* reopen_ours(const char* path, int flags, FILE* stream) {
   const int old_fd = stream->_fileno;
+  if (flags < 0 || (path == nullptr && old_fd == k_closed)) {
+    errno = flags < 0 ? EINVAL : EBADF;
+    return close_ours(stream);
+  }
   const cube::base::ProcFdName own_path(old_fd);
   if (path == nullptr) {
     if (const int error = shim::materialize(old_fd, "freopen"); error != 0) {
@@ -169,15 +201,19 @@ FILE* reopen_ours(const char* path, int flags, FILE* stream) {
   if ((stream->_flags2 & k_close_on_exec_stream) != 0) flags |= O_CLOEXEC;
   fflush(stream);
   const int fd = export_open(path, flags, 0666);
-  if (fd < 0 || export_dup3(fd, old_fd, flags & O_CLOEXEC) < 0) {
+  if (fd < 0) return close_ours(stream);
+  if (old_fd == k_closed) {
+    set_fd(stream, fd);
+  } else {
+    const bool is_moved = export_dup3(fd, old_fd, flags & O_CLOEXEC) >= 0;
     const shim::KeepErrno keep;
-    fclose(stream);
-    return nullptr;
+    export_close(fd);
+    if (!is_moved) return close_ours(stream);
   }
-  export_close(fd);
   __fpurge(stream);
+  // A stream of which nothing was read can still become a wide stream (wide.cc).
+  stream->_IO_read_ptr = stream->_IO_read_end = stream->_IO_read_base;
   clearerr(stream);
-  constexpr int k_no_reads = 4, k_no_writes = 8;  // of FILE::_flags
   stream->_flags &= ~(k_no_reads | k_no_writes);
   if ((flags & O_ACCMODE) == O_RDONLY) stream->_flags |= k_no_writes;
   if ((flags & O_ACCMODE) == O_WRONLY) stream->_flags |= k_no_reads;
@@ -188,12 +224,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream,
                     FILE* (*libcs)(const char*, const char*, FILE*)) {
   if (stream == nullptr || mode == nullptr) return libcs(path, mode, stream);
   const int flags = flags_of(mode);
-  if (shim::is_served_stream(stream)) {
-    if (flags >= 0) return reopen_ours(path, flags, stream);
-    fclose(stream);
-    errno = EINVAL;
-    return nullptr;
-  }
+  if (is_ours(stream)) return reopen_ours(path, flags, stream);
   if (!shim::process::tells()) return libcs(path, mode, stream);
   const auto held = shim::file_calls::note_close(stream->_fileno);
   // libc must open the file, so the open is planned with a flag that is never served.
@@ -206,8 +237,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream,
 }  // namespace
 
 bool shim::is_served_stream(const FILE* stream) {
-  return stream->_fileno >= 0 &&
-         functions_of(stream) == g_cookie_functions.load(std::memory_order_relaxed);
+  return stream->_fileno != k_closed && is_ours(stream);
 }
 
 FILE* export_fopen(const char* path, const char* mode) {

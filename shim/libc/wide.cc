@@ -37,7 +37,9 @@ bool is_unread(const FILE* stream) { return stream->_IO_read_end == stream->_IO_
 // Copies the wide part of a new stream over `fd`. The wide part follows the FILE in the same
 // allocation.
 void* make_wide_part(int fd) {
-  FILE* const model = real::fdopen(fd, "r");
+  // freopen may have opened the file for writing only.
+  const bool reads = (cube::base::sys::fcntl(fd, F_GETFL) & O_ACCMODE) != O_WRONLY;
+  FILE* const model = real::fdopen(fd, reads ? "r" : "w");
   if (model == nullptr) return nullptr;
   const auto* const part = reinterpret_cast<const char*>(model->_wide_data);
   const std::size_t size =

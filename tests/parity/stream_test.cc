@@ -226,6 +226,45 @@ PARITY(Stream, ReopenedInEveryWay) {
   STDIO(nullptr, freopen(t / "b", "q", stream));
 }
 
+PARITY(Stream, RemainsIfAReopenFails) {
+  t.text("a", k_text);
+  t.text("b", "bytes of b");
+  FILE* const stream = STDIO(nullptr, fopen(t / "a", "r"));
+  CALL(fgetc(stream));
+  for (const char* const mode : {"r", "w", "q"}) {
+    t.line(mode);
+    STDIO(nullptr, freopen(t / "missing/c", mode, stream));
+    const int fd = CALL(open(t / "b", O_RDONLY));
+    CALL(fileno(stream));
+    CALL(fgetc(stream));
+    CALL(fputc('X', stream));
+    EXPECT_EQ(STDIO(nullptr, freopen(t / "a", "r", stream)), stream);
+    CALL(fileno(stream));
+    CALL(fgetc(stream));
+    CALL(fcntl(fd, F_GETFD));
+    CALL(close(fd));
+  }
+  STDIO(nullptr, freopen(t / "missing/c", "r", stream));
+  const int fd = CALL(open(t / "b", O_RDONLY));
+  CALL(fclose(stream));
+  CALL(fcntl(fd, F_GETFD));
+  CALL(close(fd));
+}
+
+PARITY(Stream, WideTextAfterAReopenForWriting) {
+  setlocale(LC_CTYPE, "C.UTF-8");
+  FILE* stream = STDIO(nullptr, fopen(t.text("a", k_text), "r"));
+  CALL(fgetc(stream));
+  stream = STDIO(nullptr, freopen(t / "out", "w", stream));
+  CALL(fputwc(L'\u00fc', stream));
+  CALL(fputws(L"ber\n", stream));
+  CALL(fclose(stream));
+  setlocale(LC_CTYPE, "C");
+  stream = STDIO(nullptr, fopen(t / "out", "r"));
+  for (int i = 0; i < 7; ++i) CALL(fgetc(stream));
+  CALL(fclose(stream));
+}
+
 PARITY(Stream, AllAreClosedTogether) {
   t.in_child([&] {
     FILE* const one = STDIO(nullptr, fopen(t.file("a", 100), "r"));
