@@ -372,6 +372,11 @@ class WritersWithoutLeases(Shell):
         self.check(EXEC_AND_FORK.replace("{", "{ while kill -0 $$ 2> /dev/null; do :; done;"),
                    python=False, is_cached_again=False)
 
+    def test_exec_without_the_library(self):
+        wait = "{ while kill -0 $$ 2> /dev/null; do :; done;"
+        command = EXEC_AND_FORK.replace("exec bash", "exec env -u LD_PRELOAD bash")
+        self.check(command.replace("{", wait), python=False, is_cached_again=False)
+
     def test_sent_away_by_many(self):
         self.check(SENT_AWAY.replace("SEND", "libc.sendmmsg(ours.fileno(), message, 1, 0)"),
                    is_cached_again=False)
