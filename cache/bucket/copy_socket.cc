@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/base/clock.h"
+#include "cache/base/process/interrupting_handlers.h"
 #include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/bucket/copy_stat.h"
@@ -98,11 +100,18 @@ base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const 
   if (sys::failed(connected)) return base::fail(static_cast<int>(-connected));
   if (!is_of_this_user(socket.get())) return base::fail(EACCES);
   // A timeout is needed, because the gateway may be suspended (SIGSTOP).
-  const timeval limit{10, 0};
+  constexpr std::uint64_t k_most_seconds = 10;
+  const timeval limit{k_most_seconds, 0};
   sys::raw(SYS_setsockopt, socket.get(), SOL_SOCKET, SO_RCVTIMEO, sys::arg(&limit), sizeof limit);
   const long sent = sys::send(socket.get(), &ticket, sizeof ticket, MSG_NOSIGNAL);
   if (sys::failed(sent)) return base::fail(static_cast<int>(-sent));
-  const auto file = receive_fd(socket.get());
+  const std::uint64_t until_ns = base::monotonic_ns() + k_most_seconds * 1'000'000'000;
+  auto file = receive_fd(socket.get());
+  // With a timeout, the kernel does not restart the call after a handler, whatever its flags.
+  while (!file && file.error().value == EINTR && !base::handlers_interrupt_calls()) {
+    if (base::monotonic_ns() >= until_ns) return base::fail(ETIMEDOUT);
+    file = receive_fd(socket.get());
+  }
   if (!file) return base::fail(file.error().value == EAGAIN ? ETIMEDOUT : file.error().value);
   return show_as(std::move(socket), file->get(), flags);
 }

@@ -23,7 +23,8 @@ base::Result<base::UniqueFd> copy_of_bytes(const std::byte* data, const FileStat
 
 // The gateway calls the following functions.
 
-// Gives the finished file the mode and the mtime of `stat`. A memfd cannot be changed afterwards.
+// Gives the finished file the mode and the mtime of `stat`. `fd` must be open for writing, and the
+// file must not be mapped for writing. A memfd cannot be changed afterwards.
 void seal_copy(int fd, const FileStat& stat);
 // Listens at the path. Removes a socket that a dead gateway has left there.
 base::Result<base::UniqueFd> listen_for_copies(const std::string& socket_path);

@@ -10,6 +10,7 @@
 #include "cache/base/memory/memory_limits.h"
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/base/sys.h"
+#include "cache/bucket/copy_socket.h"
 #include "cache/bucket/copy_stat.h"
 
 namespace cube::prefetch {
@@ -79,6 +80,7 @@ int CopyFile::take(std::uint64_t /*first*/, std::size_t /*bytes*/) {
 
 base::UniqueFd CopyFile::finish() {
   unmap();
+  cache::seal_copy(file_.get(), stat_of_(head_));
   // Returns a read-only fd, because a file that is open for writing cannot be executed.
   const base::ProcFdName name(file_.get());
   base::UniqueFd read_only(open(name.c_str(), O_RDONLY | O_CLOEXEC));

@@ -5,6 +5,10 @@
 #include <sys/resource.h>
 #include <sys/xattr.h>
 
+#include <atomic>
+#include <climits>
+#include <csignal>
+#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -264,6 +268,71 @@ TEST(CopyStat, IsFoundForACopyOnDisk) {
   FileStat seen;
   ASSERT_TRUE(stat_of_copy(file.get(), seen));
   EXPECT_TRUE(seen.same_file(stat));
+}
+
+// All processes that ask for an object at the same time share the file of the copy.
+TEST(CopyFile, IsSealedAgainstWritesByProcessesThatShareIt) {
+  const FileStat stat = mount().stat_of_object("x", {5, 1'700'000'000, 1});
+  prefetch::CopyFile copy(
+      {}, [&](const s3::Outcome&) { return stat; }, [] {}, nullptr);
+  s3::Outcome head;
+  head.size = stat.size;
+  ASSERT_EQ(copy.begin(head), 0);
+  std::memcpy(copy.room(0, 5), "hello", 5);
+  const base::UniqueFd file = copy.finish();
+  EXPECT_EQ(fcntl(file.get(), F_GETFL) & O_ACCMODE, O_RDONLY);
+  struct ::stat st {};
+  ASSERT_EQ(fstat(file.get(), &st), 0);
+  EXPECT_EQ(st.st_mode, S_IFREG | 0444U);
+  EXPECT_EQ(st.st_mtim.tv_sec, 1'700'000'000);
+  const std::string name = "/proc/self/fd/" + std::to_string(file.get());
+  EXPECT_EQ(truncate(name.c_str(), 0), -1);
+  // Only root may open it for writing.
+  const base::UniqueFd writable(open(name.c_str(), O_WRONLY | O_CLOEXEC));
+  EXPECT_EQ(write(writable.get(), "X", 1), -1);
+  char bytes[8];
+  EXPECT_EQ(read(file.get(), bytes, sizeof bytes), 5);
+  EXPECT_EQ(std::string_view(bytes, 5), "hello");
+}
+
+// Returns the error of collect_copy, or 0, in a process whose handler runs several times while the
+// process waits for the gateway. `flags`: those of the handler.
+int collect_with_handler(int flags) {
+  const std::string path = tests::region_path("/dev/shm", tests::unique_name()) + ".signal.sock";
+  const int error = tests::run_in_child([&]() -> int {
+    static std::atomic<int> runs{0};
+    struct ::sigaction action {};
+    action.sa_handler = [](int) { ++runs; };
+    action.sa_flags = flags;
+    const auto listener = listen_for_copies(path);
+    CHILD_CHECK(listener && sigaction(SIGUSR1, &action, nullptr) == 0);
+    const pthread_t asking = pthread_self();
+    const base::UniqueFd root(open("/", O_RDONLY | O_CLOEXEC));
+    std::atomic<bool> is_done{false};
+    std::thread gateway([&] {
+      pollfd waiting{listener->get(), POLLIN, 0};
+      poll(&waiting, 1, 60'000);
+      MailTicket ticket;
+      const auto asker = accept_copy(listener->get(), ticket);
+      const int most = flags == 0 ? INT_MAX : 20;
+      for (int sent = 0; sent < most && !is_done; ++sent) {
+        pthread_kill(asking, SIGUSR1);
+        while (runs <= sent) std::this_thread::yield();
+      }
+      if (asker) send_copy(asker->get(), root.get());
+    });
+    const auto fd = collect_copy(path, {3, 77}, 0);
+    is_done = true;
+    gateway.join();
+    return fd ? 0 : fd.error().value;
+  });
+  unlink(path.c_str());
+  return error;
+}
+
+TEST(CopySocket, HandlerInterruptsTheWaitOnlyWithoutSaRestart) {
+  EXPECT_EQ(collect_with_handler(SA_RESTART), 0);
+  EXPECT_EQ(collect_with_handler(0), EINTR);
 }
 
 TEST(CopySocket, HandsOverASealedFileWithASeparateOffset) {
