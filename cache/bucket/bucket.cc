@@ -204,7 +204,8 @@ base::Result<FileStat> Bucket::stat_in(const Pin& listing, std::string_view key)
 
 int Bucket::check(const BucketRegion& in, std::string_view key, const FileStat& known) const {
   Mailbox::Post post;
-  return ask(in, MailKind::check, key, 0, /*is_prefetch=*/false, post, whole_of(known));
+  return ask(in, MailKind::check, key, good_since(in), /*is_prefetch=*/false, post,
+             whole_of(known));
 }
 
 base::Result<FileStat> Bucket::revalidate(std::string_view key, const FileStat& known) const {

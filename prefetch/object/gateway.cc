@@ -63,6 +63,11 @@ std::string id_of(cache::MailKind kind, const cache::Mailbox::Request& request) 
                      request.prefix, request.below, part.size, part.modified, part.etag_mark);
 }
 
+// Whether the answer depends only on the time at which the store was asked.
+bool is_about_names(cache::MailKind kind) {
+  return kind == cache::MailKind::listing || kind == cache::MailKind::check;
+}
+
 // Returns true if any process that is not a gateway uses the region. Gateways are not counted,
 // because two gateways would keep each other alive.
 bool has_programs(cache::Region& region, int fd) {
@@ -82,6 +87,9 @@ struct Gateway::Work {
   cache::BucketMount mount;
   std::string id;
   std::vector<cache::MailTicket> askers;
+  std::uint64_t began_ns = base::boot_ns();
+  // Requests that need an answer of the store from after began_ns.
+  std::vector<Request> later = {};
   std::uint64_t told_ns = base::monotonic_ns();  // when progress was last reported
 };
 
@@ -135,29 +143,37 @@ void Gateway::take_requests() {
   if (taken_news_ == news) return;
   taken_news_ = news;
   while (auto request = mailbox_.take()) {
-    auto name = s3::parse_s3_uri(request->url);
-    if (!name) {
-      mailbox_.finish(request->ticket, EINVAL, request->url + ": not the name of a bucket");
-      continue;
-    }
-    std::string& key = name->key;
-    while (key.ends_with('/')) key.pop_back();
-    if (!request->below.empty()) key += (key.empty() ? "" : "/") + request->below;
-    if (request->kind == cache::MailKind::blocks) {
-      fetch_blocks(*request, *name);
-      continue;
-    }
-    std::string id = id_of(request->kind, *request);
-    if (const auto found = works_.find(id); found != works_.end()) {
-      found->second->askers.push_back(request->ticket);
-      continue;
-    }
-    cache::BucketMount mount(request->prefix, request->url);
-    auto work = std::make_shared<Work>(
-        Work{*request, *name, std::move(mount), std::move(id), {request->ticket}});
-    works_[work->id] = work;
-    start(work);
+    request->since_ns = std::min(request->since_ns, base::boot_ns());
+    take(*request);
   }
+}
+
+void Gateway::take(const Request& request) {
+  auto name = s3::parse_s3_uri(request.url);
+  if (!name) {
+    mailbox_.finish(request.ticket, EINVAL, request.url + ": not the name of a bucket");
+    return;
+  }
+  std::string& key = name->key;
+  while (key.ends_with('/')) key.pop_back();
+  if (!request.below.empty()) key += (key.empty() ? "" : "/") + request.below;
+  if (request.kind == cache::MailKind::blocks) return fetch_blocks(request, *name);
+  std::string id = id_of(request.kind, request);
+  if (const auto found = works_.find(id); found != works_.end()) {
+    Work& work = *found->second;
+    const bool may_join = !is_about_names(request.kind) || request.since_ns <= work.began_ns;
+    if (may_join) {
+      work.askers.push_back(request.ticket);
+    } else {
+      work.later.push_back(request);
+    }
+    return;
+  }
+  cache::BucketMount mount(request.prefix, request.url);
+  auto work = std::make_shared<Work>(
+      Work{request, *name, std::move(mount), std::move(id), {request.ticket}});
+  works_[work->id] = work;
+  start(work);
 }
 
 void Gateway::start(const WorkPointer& work) {
@@ -178,15 +194,16 @@ void Gateway::tell_progress(Work& work) const {
   if (now - work.told_ns < k_second_ns) return;
   work.told_ns = now;
   for (const auto& ticket : work.askers) mailbox_.tell_progress(ticket);
+  for (const auto& request : work.later) mailbox_.tell_progress(request.ticket);
 }
 
 void Gateway::count(const cache::MailTicket& ticket, cache::MailKind kind,
                     const s3::Outcome& outcome) const {
   using base::Counter;
   base::Stats& stats = mailbox_.stats_of(ticket);
-  const bool is_about_names = kind == cache::MailKind::listing || kind == cache::MailKind::check;
-  stats.count(is_about_names ? Counter::origin_stats : Counter::origin_reads, outcome.answers);
-  if (!is_about_names) stats.count(Counter::origin_bytes, outcome.received);
+  const bool is_data = !is_about_names(kind);
+  stats.count(is_data ? Counter::origin_reads : Counter::origin_stats, outcome.answers);
+  if (is_data) stats.count(Counter::origin_bytes, outcome.received);
   const bool is_list = kind == cache::MailKind::listing;
   stats.count(is_list ? Counter::bucket_lists : Counter::bucket_gets, outcome.answers);
   if (!is_list) stats.count(Counter::bucket_bytes, outcome.received);
@@ -212,6 +229,7 @@ void Gateway::answer(const cache::MailTicket& ticket, int error, const std::stri
 void Gateway::finish(const WorkPointer& work, int error, const std::string& trouble) {
   for (const auto& ticket : work->askers) answer(ticket, error, trouble);
   works_.erase(work->id);
+  for (const auto& request : work->later) take(request);
 }
 
 void Gateway::fetch_object(const WorkPointer& work) {

@@ -83,6 +83,7 @@ class Store:
         self.fault: list[str] = []  # of the next requests for objects or listings
         self.checksums = None  # headers of objects, instead of x-amz-checksum-crc32
         self.listing = None  # if set, the text of every listing
+        self.before_listing = None  # called between the making and the sending of a listing
         self.log: list[tuple[str, str]] = []  # the kind of each request, and its key or prefix
         self.ranges: list[tuple[str, int, int]] = []  # key, begin, end of the ranges given
         self.given = 0  # bytes of objects
@@ -280,6 +281,8 @@ class Answer(BaseHTTPRequestHandler):
             text.append(f"<Contents><Key>{shown}</Key><Size>{len(content)}</Size>"
                         f"<LastModified>{modified:%Y-%m-%dT%H:%M:%S.000Z}</LastModified>"
                         f"<ETag>&quot;{etag}&quot;</ETag></Contents>")
+        if store.before_listing is not None:
+            store.before_listing()
         self.send(200, "".join([*text, "</ListBucketResult>"]).encode())
 
     def get(self, key: str):

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -625,6 +626,23 @@ for _ in sys.stdin: print(read(), flush=True)
                     self.assertEqual(ask(), "(b'', 0)")
                     self.assertEqual(counts()[0], lists)
                     self.assertEqual(process.communicate(timeout=DEADLINE_S), ("", ""))
+
+    def test_a_stat_does_not_join_a_listing_that_began_before_it(self):
+        made, go_on = threading.Event(), threading.Event()
+        # Only the first listing waits.
+        self.store.before_listing = lambda: made.is_set() or (made.set(), go_on.wait(DEADLINE_S))
+        text = "import os, sys; print('asking'); print(os.path.exists(sys.argv[1] + '/1/new'))"
+        first = self.start_job(text, self.mount, CUBESHIM_CONSISTENCY="open")
+        self.assertTrue(made.wait(DEADLINE_S))
+        self.store.objects["train/1/new"] = b"new"
+        second = self.start_job(text, self.mount, CUBESHIM_CONSISTENCY="open")
+        self.assertEqual(second.stdout.readline(), "asking\n")
+        # The second process waits for the gateway's answer.
+        futex = "202 " if os.uname().machine == "x86_64" else "98 "
+        self.wait_until(lambda: Path(f"/proc/{second.pid}/syscall").read_text().startswith(futex))
+        go_on.set()
+        self.assertEqual(first.communicate(timeout=DEADLINE_S)[1], "")
+        self.assertEqual(second.communicate(timeout=DEADLINE_S), ("True\n", ""))
 
     def test_each_of_two_mounts_of_a_bucket_sees_a_change(self):
         other = self.data / "other"

@@ -162,6 +162,7 @@ NOT_IN_BUCKET = [
     "Stat.EverySymbolByFd", "Stat.StatxMasksByFd", "Stdio.ModesOpenOrAreRefused",
     "Stdio.ReopenForWriting", "Stdio.StandardInputReopened", "Stdio.WideCharacters",
     "Stream.ModesWithFlags", "Stream.PositionsBeyondAndBack", "Stream.ReopenedInEveryWay",
+    "Stream.RemainsIfAReopenFails", "Stream.WideTextAfterAReopenForWriting",
     "Stream.WideTextByItsMode", "Transfer.CopyFileRangeOffsets", "Transfer.FlagsOfVectorReads",
     "Transfer.SizesOfAFileOpenForReading"
 ]
