@@ -25,15 +25,16 @@ std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & 
 
 }  // namespace
 
-// Each file in flight needs an fd, and the number of fds of the process is limited. The socket, the
-// lists, and the rings need a few more fds.
+// The number of fds of the process is limited. An open of a file in flight needs two: one for the
+// path, and one for the file itself. The socket, the lists, and the rings need a few more.
 unsigned LeaderWork::most_in_flight(unsigned wanted) {
   constexpr std::uint64_t k_others = 12;
   struct ::rlimit limit {};
   if (base::sys::failed(base::sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, base::sys::arg(&limit))))
     return wanted;
-  const std::uint64_t most = limit.rlim_cur > k_others ? limit.rlim_cur - k_others : 1;
-  return static_cast<unsigned>(std::min<std::uint64_t>(wanted, most));
+  const std::uint64_t left = limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, k_others);
+  return static_cast<unsigned>(
+      std::min<std::uint64_t>(wanted, std::max<std::uint64_t>(left / 2, 1)));
 }
 
 void LeaderWork::open_list() {

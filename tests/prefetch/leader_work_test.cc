@@ -106,7 +106,7 @@ TEST_F(LeadTest, FilesThatWaitWhenALeaderIsStoppedGoToTheNext) {
   EXPECT_LE(listed(), fetched);
 }
 
-// Each fetch in flight takes an fd, and the program needs the rest.
+// Each fetch in flight takes two fds, and the program needs the rest.
 TEST_F(ShortListLeadTest, NoMoreFetchesAreInFlightThanThereAreFds) {
   config.prefetch_depth = 16;
   rlimit before{};
@@ -117,7 +117,7 @@ TEST_F(ShortListLeadTest, NoMoreFetchesAreInFlightThanThereAreFds) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_TRUE(lead->begin());
   lead->open();
-  EXPECT_EQ(depth(), 8U);
+  EXPECT_EQ(depth(), 4U);
 }
 
 TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesUnplannedFiles) {

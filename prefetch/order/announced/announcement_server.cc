@@ -191,6 +191,9 @@ void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung
   for (int i = 0; has_hung_up || (i < k_messages_a_turn && !orders.state(slot).is_full); ++i) {
     const long n = receive_message(peers.fds[slot].get(), buffer_.data(), buffer_.size());
     if (n == -EAGAIN && !has_hung_up) return;
+    // A client that has left without reading all answers. The kernel reports this once, before the
+    // client's last messages.
+    if (n == -ECONNRESET && has_hung_up) continue;
     if (sys::failed(n) || n == 0) return drop(peers, slot, nullptr);
     const std::string_view message(buffer_.data(),
                                    std::min(static_cast<std::size_t>(n), buffer_.size()));

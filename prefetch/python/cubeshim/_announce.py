@@ -1,4 +1,5 @@
 """Implements announce(), for programs that determine their order themselves."""
+import collections.abc
 import os
 
 from cubeshim._channel import Channel
@@ -28,12 +29,18 @@ def rank_and_world():
     return 0, number("WORLD_SIZE", 1)
 
 
+def sequence_of(paths):
+    """Returns the paths in the order of their iteration. A pandas Series finds its entries by their
+    labels, not by their positions, so only sequences and NumPy arrays are used as they are."""
+    if isinstance(paths, (str, bytes)):
+        return [paths]
+    is_by_position = isinstance(paths, collections.abc.Sequence)
+    return paths if is_by_position or hasattr(paths, "__array_interface__") else list(paths)
+
+
 class Announcement:
     def __init__(self, paths, epoch):
-        is_sequence = hasattr(paths, "__len__") and hasattr(
-            paths, "__getitem__") and not isinstance(paths, (str, bytes, dict))
-        self.paths = paths if is_sequence else [paths] if isinstance(paths,
-                                                                     (str, bytes)) else list(paths)
+        self.paths = sequence_of(paths)
         self.channel = Channel(*rank_and_world(), is_for_one=True)
         self.order = None
         try:

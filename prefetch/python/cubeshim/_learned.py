@@ -112,6 +112,8 @@ def _hold(base, fd, stays):
     else:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if _pid != os.getpid():
+            # A child shares its parent's locks, so the parent's files are not its own.
+            _held.update(dict.fromkeys(_held))
             _pid = os.getpid()
             atexit.register(_leave)
     _held[base] = fd

@@ -296,6 +296,26 @@ class Plain(Case):
             self.assertEqual(len(announced), 1000)
             self.assertEqual(list(announced), names)
 
+    def test_a_shuffled_series_keeps_its_order(self):
+        server = self.serve()
+
+        class Series:
+            """Finds entries by label, as pandas does."""
+            rows = {label: f"/data/{label}" for label in (7, 2, 0, 9)}
+
+            def __len__(self):
+                return len(self.rows)
+
+            def __getitem__(self, label):
+                return self.rows[label]
+
+            def __iter__(self):
+                return iter(self.rows.values())
+
+        names = list(Series.rows.values())
+        self.assertEqual(list(cubeshim.announce(Series())), names)
+        self.assertEqual(server.wait_for_order()[0].paths(0), names)
+
     def test_leaving_the_block_takes_it_back(self):
         server = self.serve(takes=False)
         with cubeshim.announce([f"/data/{i}" for i in range(100)]):

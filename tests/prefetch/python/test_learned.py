@@ -222,6 +222,15 @@ class Stores(Case):
     def file(self, kind):
         return Path(f"{self.store.base}.{kind}")
 
+    def test_a_child_that_learns_leaves_the_files_of_its_parent(self):
+        child = os.fork()
+        if child == 0:
+            self.made("4567")
+            _learned._leave()
+            os._exit(0)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertTrue(self.file("index").exists() and self.file("paths").exists())
+
     def test_settings_that_the_library_refuses_are_the_default(self):
         own = os.geteuid()
         for name in ("../x", "a b", "x" * 65, ""):
