@@ -239,6 +239,18 @@ class Faults(BucketCase):
                 self.store.fault = [fault]
                 self.assert_read(self.cat())
 
+    def test_retry_without_a_length_has_no_bytes_of_the_failed_attempt(self):
+        for fault in ("chunked", "http_1_0"):
+            with self.subTest(fault=fault):
+                self.store.fault = ["truncated", fault]
+                self.assert_read(self.cat(timeout=30))
+        self.content = b""
+        for fault in ("truncated", "page"):
+            with self.subTest(fault=fault):
+                self.store.fault = [fault]
+                self.store.after(2, lambda: self.store.objects.update(plain=b""))
+                self.assert_read(self.cat(timeout=30))
+
     def test_lasting_faults_end_with_one_line(self):
         for fault, words in (("503", ["503"]), ("truncated", []), ("damaged", ["bytes"]),
                              ("stalled", [])):

@@ -576,6 +576,27 @@ for at in (12 << 20, 12 << 20, 0):
         ]
         self.assert_reads_all(self.run_job(READ_ALL, self.mount, CUBESHIM_S3_TIMEOUT="30"))
 
+    def test_retry_without_a_length_has_no_bytes_of_the_failed_attempt(self):
+        content = os.urandom(100_000)
+        cases = ((content, ["truncated", "chunked"]), (content, ["truncated", "http_1_0"]),
+                 (b"", ["page"]))
+        for mode in ("virtual", "real"):  # an object in memory; a copy
+            for number, (wanted, faults) in enumerate(cases):
+                with self.subTest(mode=mode, faults=faults):
+                    self.store.objects = {"train/a": wanted}
+                    self.store.fault = [None, *faults]
+                    self.assert_reads_all(
+                        self.run_job(READ_ALL, self.mount, CUBESHIM_MODE=mode,
+                                     CUBESHIM_NAME=f"{self.name[:50]}-{mode}-{number}"))
+                    self.assertEqual(self.store.fault, [])
+        self.let_gateways_end()
+
+    def test_object_that_is_emptied_before_a_retry_is_empty(self):
+        self.store.objects = {"train/a": os.urandom(100_000)}
+        self.store.fault = [None, "truncated"]
+        self.store.after(2, lambda: self.store.objects.update({"train/a": b""}))
+        self.assert_reads_all(self.run_job(READ_ALL, self.mount))
+
     def test_freshness_is_a_conditional_request_for_the_file(self):
         job = """
 import os, sys

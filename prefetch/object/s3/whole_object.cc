@@ -69,9 +69,10 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   }
 
   void end_first(Outcome& outcome) {
-    // The body has an unknown length or is empty.
+    // If the body has an unknown length or is empty, begin() was not called for it. Then the room
+    // can have bytes of an attempt that failed.
     const std::string& body = outcome.http.body;
-    if (outcome.error == 0 && !has_begun_) {
+    if (outcome.error == 0 && (!outcome.is_size_known || outcome.size == 0)) {
       Transfer::Room room;
       outcome.size = body.size();
       outcome.error = begin(outcome, room);
