@@ -504,6 +504,19 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
         # Blocks that are being read ahead at the fork can be fetched twice.
         self.assertLessEqual(self.store.given, (8 << 20) + 2 * ((12 << 20) + 1))
 
+    def test_copy_whose_end_is_in_memory_is_fetched_once(self):
+        self.store.objects = {"train/large": os.urandom((65 << 20) + 1)}
+        self.store.checksums = []  # only the ETag
+        done = self.run_job(
+            "import os, subprocess, sys\n"
+            "fd = os.open(sys.argv[1] + '/large', os.O_RDONLY)\n"
+            "for at in range(8 << 20, os.fstat(fd).st_size, 1 << 20): os.pread(fd, 1 << 20, at)\n"
+            "done = subprocess.run(['sha256sum'], stdin=fd, capture_output=True, text=True)\n"
+            "print(done.stdout.split()[0])", self.mount, CUBESHIM_RAM="256M",
+            CUBESHIM_S3_TIMEOUT="60")
+        self.assertEqual((done.stdout.strip(), done.stderr), (self.wanted()["large"][0], ""))
+        self.assert_each_byte_came_once("train/large")
+
     def test_a_large_object_that_changes_or_vanishes_between_ranges_is_eio(self):
         job = """
 import os, sys
