@@ -85,7 +85,7 @@ class Store:
         self.region = "eu-central-1"
         self.clock_ahead = 0
         self.is_public = self.endless = self.expire_first_token = False
-        self.ignores_ranges = self.weak_etags = False
+        self.ignores_ranges = self.ignores_if_match = self.weak_etags = False
         self.fault: list[str] = []  # of the next requests for objects or listings
         self.checksums = None  # headers of objects, instead of x-amz-checksum-crc32
         self.listing = None  # if set, the text of every listing
@@ -317,7 +317,7 @@ class Answer(BaseHTTPRequestHandler):
         etag = f'"{md5_of(content)}"'
         if store.weak_etags:
             etag = "W/" + etag
-        wanted = self.headers.get("if-match")
+        wanted = None if store.ignores_if_match else self.headers.get("if-match")
         if wanted is not None and (wanted != etag or store.weak_etags):
             return self.deny(412, "PreconditionFailed")
         headers = [("etag", etag), ("last-modified", formatdate(store.modified, usegmt=True)),

@@ -46,10 +46,14 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   }
 
  private:
+  bool is_same_version(const Outcome& head) const {
+    return head.etag == total_.etag && head.size == total_.size;
+  }
+
   // Called with the head of the first or a later attempt.
   int begin(const Outcome& head, Transfer::Room& room) {
     bool is_first = !std::exchange(has_begun_, true);
-    if (!is_first && (head.etag != total_.etag || head.size != total_.size)) {
+    if (!is_first && !is_same_version(head)) {
       if (total_.size > options_.range_bytes) return ESTALE;
       is_first = true;  // no other range is in flight
     }
@@ -157,7 +161,8 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
                        [this, at = sink_->room(first, bytes), bytes](const Outcome& head,
                                                                      Transfer::Room& room) {
                          room = {at, bytes};
-                         return total_.has_weak_etag && head.etag != total_.etag ? ESTALE : 0;
+                         // Some stores ignore If-Match.
+                         return is_same_version(head) ? 0 : ESTALE;
                        },
                    .range = {{first, bytes}},
                    .if_match = total_.has_weak_etag ? "" : total_.etag},
