@@ -40,8 +40,7 @@ int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
   const cache::ObjectInfo object{head.size, head.modified, cache::mark_of_etag(head.etag)};
   forget_listing_unless(object);
   const int error = prepare(object);
-  has_begun_ = error == 0;
-  if (has_begun_) room = {fill_->room(), head.size};
+  if (error == 0) room = {fill_->room(), head.size};
   return error;
 }
 
@@ -64,7 +63,9 @@ void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
 int ObjectFill::end(const s3::Outcome& outcome) {
   if (is_there_) return 0;
   if (outcome.error != 0) return outcome.error;
-  if (!has_begun_) {  // the body has an unknown length, or is empty
+  // If the body has an unknown length or is empty, begin() was not called for it. Then the room can
+  // have bytes of an attempt that failed.
+  if (!outcome.is_size_known || outcome.size == 0) {
     s3::Outcome head;
     head.size = outcome.http.body.size();
     head.modified = outcome.modified;

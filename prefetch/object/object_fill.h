@@ -21,7 +21,7 @@ class ObjectFill {
   // Makes room for the version that was listed, so that no object is requested without room for it.
   // Returns 0, EFBIG or ENOSPC, or EEXIST if RAM already has the object.
   int prepare(const cache::ObjectInfo& object);
-  // Call it with the head of each answer, including retries. On success, returns 0 and provides
+  // Call it with each head that has a size, including retries. On success, returns 0 and provides
   // room for the bytes. Otherwise returns EFBIG or ENOSPC, or another error if RAM already has the
   // object; in the last case, end() returns 0.
   int begin(const s3::Outcome& head, s3::Transfer::Room& room);
@@ -37,7 +37,7 @@ class ObjectFill {
   const cache::Lane lane_;
   std::unique_ptr<cache::RecordFill> fill_;
   std::optional<cache::ObjectInfo> accepted_;  // the version for which fill_ has room
-  bool has_begun_ = false, is_there_ = false;
+  bool is_there_ = false;
 };
 
 }  // namespace cube::prefetch

@@ -2,6 +2,7 @@
 and then checks the signature with botocore's signer. It has the faults that `fault` names."""
 import base64
 import datetime
+import functools
 import hashlib
 import json
 import os
@@ -42,6 +43,11 @@ def end_gateways(command: Path):
         time.sleep(0.02)
 
 
+@functools.lru_cache(maxsize=8)  # otherwise each request for a range would hash the whole object
+def md5_of(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
 class FolderObjects(Mapping):
     """The files below a directory as objects, and its directories as objects of no bytes."""
 
@@ -79,7 +85,7 @@ class Store:
         self.region = "eu-central-1"
         self.clock_ahead = 0
         self.is_public = self.endless = self.expire_first_token = False
-        self.ignores_ranges = self.weak_etags = False
+        self.ignores_ranges = self.ignores_if_match = self.weak_etags = False
         self.fault: list[str] = []  # of the next requests for objects or listings
         self.checksums = None  # headers of objects, instead of x-amz-checksum-crc32
         self.listing = None  # if set, the text of every listing
@@ -277,7 +283,7 @@ class Answer(BaseHTTPRequestHandler):
                 text.append(f"<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>")
                 continue
             content = store.objects[name]
-            etag = hashlib.md5(content).hexdigest()
+            etag = md5_of(content)
             text.append(f"<Contents><Key>{shown}</Key><Size>{len(content)}</Size>"
                         f"<LastModified>{modified:%Y-%m-%dT%H:%M:%S.000Z}</LastModified>"
                         f"<ETag>&quot;{etag}&quot;</ETag></Contents>")
@@ -311,10 +317,10 @@ class Answer(BaseHTTPRequestHandler):
         content = store.objects.get(key)
         if content is None:
             return self.deny(404, "NoSuchKey")
-        etag = f'"{hashlib.md5(content).hexdigest()}"'
+        etag = f'"{md5_of(content)}"'
         if store.weak_etags:
             etag = "W/" + etag
-        wanted = self.headers.get("if-match")
+        wanted = None if store.ignores_if_match else self.headers.get("if-match")
         if wanted is not None and (wanted != etag or store.weak_etags):
             return self.deny(412, "PreconditionFailed")
         headers = [("etag", etag), ("last-modified", formatdate(store.modified, usegmt=True)),

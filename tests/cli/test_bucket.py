@@ -104,10 +104,14 @@ class LooksAtBuckets(BucketCase):
         self.store.objects["plain"] = content
         self.assertEqual(self.cat(timeout=30).stdout, content)
         self.assertEqual(self.store.requests("GET"), 3)
-        self.store.after(2, lambda: self.store.objects.update(plain=content[::-1]))
-        done = self.cat(timeout=30)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertLessEqual(len(done.stdout), 8 << 20)
+        for self.store.ignores_if_match in (False, True):
+            self.store.objects["plain"] = content
+            self.store.ranges.clear()
+            self.store.after(2, lambda: self.store.objects.update(plain=content[::-1]))
+            done = self.cat(timeout=30)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertLessEqual(len(done.stdout), 8 << 20)
+            self.assertEqual(self.store.ranges != [], self.store.ignores_if_match)
 
     def test_an_empty_object_has_no_bytes(self):
         self.store.objects["plain"] = b""
@@ -238,6 +242,18 @@ class Faults(BucketCase):
             with self.subTest(fault=fault):
                 self.store.fault = [fault]
                 self.assert_read(self.cat())
+
+    def test_retry_without_a_length_has_no_bytes_of_the_failed_attempt(self):
+        for fault in ("chunked", "http_1_0"):
+            with self.subTest(fault=fault):
+                self.store.fault = ["truncated", fault]
+                self.assert_read(self.cat(timeout=30))
+        self.content = b""
+        for fault in ("truncated", "page"):
+            with self.subTest(fault=fault):
+                self.store.fault = [fault]
+                self.store.after(2, lambda: self.store.objects.update(plain=b""))
+                self.assert_read(self.cat(timeout=30))
 
     def test_lasting_faults_end_with_one_line(self):
         for fault, words in (("503", ["503"]), ("truncated", []), ("damaged", ["bytes"]),

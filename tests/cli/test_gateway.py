@@ -505,6 +505,19 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
         # Blocks that are being read ahead at the fork can be fetched twice.
         self.assertLessEqual(self.store.given, (8 << 20) + 2 * ((12 << 20) + 1))
 
+    def test_copy_whose_end_is_in_memory_is_fetched_once(self):
+        self.store.objects = {"train/large": os.urandom((65 << 20) + 1)}
+        self.store.checksums = []  # only the ETag
+        done = self.run_job(
+            "import os, subprocess, sys\n"
+            "fd = os.open(sys.argv[1] + '/large', os.O_RDONLY)\n"
+            "for at in range(8 << 20, os.fstat(fd).st_size, 1 << 20): os.pread(fd, 1 << 20, at)\n"
+            "done = subprocess.run(['sha256sum'], stdin=fd, capture_output=True, text=True)\n"
+            "print(done.stdout.split()[0])", self.mount, CUBESHIM_RAM="256M",
+            CUBESHIM_S3_TIMEOUT="60")
+        self.assertEqual((done.stdout.strip(), done.stderr), (self.wanted()["large"][0], ""))
+        self.assert_each_byte_came_once("train/large")
+
     def test_a_large_object_that_changes_or_vanishes_between_ranges_is_eio(self):
         job = """
 import os, sys
@@ -576,6 +589,27 @@ for at in (12 << 20, 12 << 20, 0):
             "reset_mid_body", "slow_down", "closed"
         ]
         self.assert_reads_all(self.run_job(READ_ALL, self.mount, CUBESHIM_S3_TIMEOUT="30"))
+
+    def test_retry_without_a_length_has_no_bytes_of_the_failed_attempt(self):
+        content = os.urandom(100_000)
+        cases = ((content, ["truncated", "chunked"]), (content, ["truncated", "http_1_0"]),
+                 (b"", ["page"]))
+        for mode in ("virtual", "real"):  # an object in memory; a copy
+            for number, (wanted, faults) in enumerate(cases):
+                with self.subTest(mode=mode, faults=faults):
+                    self.store.objects = {"train/a": wanted}
+                    self.store.fault = [None, *faults]
+                    self.assert_reads_all(
+                        self.run_job(READ_ALL, self.mount, CUBESHIM_MODE=mode,
+                                     CUBESHIM_NAME=f"{self.name[:50]}-{mode}-{number}"))
+                    self.assertEqual(self.store.fault, [])
+        self.let_gateways_end()
+
+    def test_object_that_is_emptied_before_a_retry_is_empty(self):
+        self.store.objects = {"train/a": os.urandom(100_000)}
+        self.store.fault = [None, "truncated"]
+        self.store.after(2, lambda: self.store.objects.update({"train/a": b""}))
+        self.assert_reads_all(self.run_job(READ_ALL, self.mount))
 
     def test_freshness_is_a_conditional_request_for_the_file(self):
         job = """

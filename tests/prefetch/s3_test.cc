@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "prefetch/object/s3/client.h"
 #include "prefetch/object/s3/digest.h"
@@ -136,6 +138,33 @@ TEST(S3WholeObject, SinkWithoutRoomEndsTheFetchBeforeARequest) {
             {.version = WholeOptions::Version{.size = 20 << 20, .modified = 1, .etag = "e"}},
             [&](Outcome& outcome) { error = outcome.error; });
   EXPECT_EQ(error, ENOSPC);
+  EXPECT_TRUE(client.is_idle());
+}
+
+TEST(S3WholeObject, EndsWithoutARequestIfTheSinkHasAllRanges) {
+  struct FilledSink final : ObjectSink {
+    int begin(const Outcome& /*first*/) override { return 0; }
+    std::byte* room(std::uint64_t /*first*/, std::size_t /*bytes*/) override { return nullptr; }
+    bool has(std::uint64_t first, std::size_t bytes) override {
+      EXPECT_EQ(first, std::exchange(end, first + bytes));
+      return true;
+    }
+    int take(std::uint64_t /*first*/, std::size_t /*bytes*/) override { return 0; }
+    std::uint64_t end = 0;
+  };
+  KeptCredentials credentials([](std::string&) { return base::fail(EACCES); });
+  Client client({}, credentials, {});
+  constexpr std::uint64_t k_size = (100 << 20) + 1;  // more than the ranges in flight at a time
+  const auto sink = std::make_shared<FilledSink>();
+  int ends = 0;
+  get_whole(client, "bucket", "key", sink,
+            {.version = WholeOptions::Version{.size = k_size, .modified = 1, .etag = "e"}},
+            [&](Outcome& outcome) {
+              EXPECT_EQ(outcome.error, 0);
+              ++ends;
+            });
+  EXPECT_EQ(ends, 1);
+  EXPECT_EQ(sink->end, k_size);
   EXPECT_TRUE(client.is_idle());
 }
 

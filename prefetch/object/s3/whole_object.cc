@@ -46,10 +46,14 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   }
 
  private:
+  bool is_same_version(const Outcome& head) const {
+    return head.etag == total_.etag && head.size == total_.size;
+  }
+
   // Called with the head of the first or a later attempt.
   int begin(const Outcome& head, Transfer::Room& room) {
     bool is_first = !std::exchange(has_begun_, true);
-    if (!is_first && (head.etag != total_.etag || head.size != total_.size)) {
+    if (!is_first && !is_same_version(head)) {
       if (total_.size > options_.range_bytes) return ESTALE;
       is_first = true;  // no other range is in flight
     }
@@ -69,9 +73,10 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   }
 
   void end_first(Outcome& outcome) {
-    // The body has an unknown length or is empty.
+    // If the body has an unknown length or is empty, begin() was not called for it. Then the room
+    // can have bytes of an attempt that failed.
     const std::string& body = outcome.http.body;
-    if (outcome.error == 0 && !has_begun_) {
+    if (outcome.error == 0 && (!outcome.is_size_known || outcome.size == 0)) {
       Transfer::Room room;
       outcome.size = body.size();
       outcome.error = begin(outcome, room);
@@ -92,6 +97,10 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
     if (!std::exchange(has_print_, true)) print_ = Fingerprint(outcome.http, outcome.etag);
     if (print_.md5().empty()) return;
     const std::uint64_t end = running_.empty() ? next_ : *running_.begin();
+    hash_until(end);
+  }
+
+  void hash_until(std::uint64_t end) {
     if (const std::byte* const at = sink_->kept(hashed_); at != nullptr && end > hashed_)
       md5_->add({reinterpret_cast<const char*>(at), end - hashed_});
     hashed_ = end;
@@ -103,7 +112,10 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
     const std::byte* const at = total_.size != 0 ? sink_->kept(0) : nullptr;
     if (at == nullptr || !has_print_ || (!options_.version && total_.size <= options_.range_bytes))
       return true;
-    if (!print_.md5().empty()) return hex(md5_->digest()) == print_.md5();
+    if (!print_.md5().empty()) {
+      hash_until(total_.size);  // the sink already had the last ranges
+      return hex(md5_->digest()) == print_.md5();
+    }
     return print_.is_of({reinterpret_cast<const char*>(at), total_.size});
   }
 
@@ -125,13 +137,16 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
     total_.kind = std::move(outcome.kind);
   }
 
-  void start_ranges() {
+  // Returns the end of the ranges that may be requested now.
+  std::uint64_t end_of_window() const {
+    if (total_.error != 0) return next_;
     const std::uint64_t lowest = running_.empty() ? next_ : *running_.begin();
-    const std::uint64_t end =
-        total_.error != 0
-            ? next_
-            : std::min(total_.size, lowest + options_.in_flight * options_.range_bytes);
-    while (next_ < end) {
+    return std::min(total_.size, lowest + options_.in_flight * options_.range_bytes);
+  }
+
+  void start_ranges() {
+    // The window moves on if the sink has its ranges.
+    while (next_ < end_of_window()) {
       const std::uint64_t first = next_;
       const auto bytes =
           static_cast<std::size_t>(std::min(options_.range_bytes, total_.size - first));
@@ -146,7 +161,8 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
                        [this, at = sink_->room(first, bytes), bytes](const Outcome& head,
                                                                      Transfer::Room& room) {
                          room = {at, bytes};
-                         return total_.has_weak_etag && head.etag != total_.etag ? ESTALE : 0;
+                         // Some stores ignore If-Match.
+                         return is_same_version(head) ? 0 : ESTALE;
                        },
                    .range = {{first, bytes}},
                    .if_match = total_.has_weak_etag ? "" : total_.etag},

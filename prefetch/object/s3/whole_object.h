@@ -1,7 +1,8 @@
 // Fetches an object of any size. One request fetches a small object. A large object is fetched in
-// ranges, several at a time; If-Match ensures that all ranges are of one version. If the result
-// does not match the store's checksum of the whole object, the object is fetched again. Thread
-// safety: the thread of the client.
+// ranges, several at a time. If the object changes meanwhile, the fetch fails with ESTALE: each
+// request has If-Match, and each answer must have the same ETag and size. If the result does not
+// match the store's checksum of the whole object, the object is fetched again. Thread safety: the
+// thread of the client.
 #pragma once
 
 #include <cstddef>
