@@ -302,6 +302,9 @@ class FindsCredentials(BucketCase):
         done = self.bucket("doctor", "s3://bucket")
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"s3:ListBucket", done.stdout)
+        self.store.region = "us-west-2"
+        self.assertIn(b"region: the bucket is in us-west-2;",
+                      self.bucket("doctor", "s3://bucket").stdout)
 
     def test_a_profile_has_keys_or_a_process(self):
         (self.data / ".aws").mkdir()

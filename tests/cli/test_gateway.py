@@ -641,6 +641,21 @@ for _ in sys.stdin: print(read(), flush=True)
             job.stdin.flush()
             self.assertEqual(job.stdout.readline().encode(), content + b" " + content + b"\n")
 
+    def test_two_buckets_in_other_regions_are_read_at_once(self):
+        other = self.data / "other"
+        self.store.region, self.store.others = "us-west-2", {"other": "ap-south-1"}
+        keys = [key.removeprefix("train/") for key in self.store.objects]
+        read = ("import concurrent.futures, sys\n"
+                "def read(path): return len(open(path, 'rb').read())\n"
+                "with concurrent.futures.ThreadPoolExecutor(64) as pool:\n"
+                "    print(sum(pool.map(read, sys.argv[1:])))")
+        paths = [directory / key for key in keys for directory in (self.mount, other)]
+        done = self.run_job(
+            read, *paths, AWS_REGION="eu-central-1",
+            CUBESHIM_BUCKETS=f"{self.mount}=s3://bucket/train:{other}=s3://other/train")
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(int(done.stdout), 2 * sum(map(len, self.store.objects.values())))
+
     def test_a_file_is_checked_again_when_its_time_is_over(self):
         self.store.objects["train/file"] = b"old"
         job = self.start_job(

@@ -157,7 +157,7 @@ Client::Next Client::judge_error(Job& job, const std::string& code) {
   if (region.empty()) region = xml_text(http.body, "Error/Region");
   if ((status == 301 || status == 307 || status == 400) && is_region_name(region) &&
       !std::exchange(job.has_moved, true)) {
-    place_.region = region;
+    moved_.try_emplace(job.wish.bucket, place_).first->second.region = region;
     return Next::again_now;
   }
   if (code == "RequestTimeTooSkewed" && http.date() != 0 &&
@@ -176,11 +176,12 @@ Client::Next Client::judge_error(Job& job, const std::string& code) {
       status == 408 || (status >= 500 && status != 501))
     return Next::again_later;
   if (code == "NoSuchBucket") {
+    const Place& place = place_of(job.wish.bucket);
     fail(job, EIO,
          fmt::format(
              "there is no bucket {} at {} (CUBESHIM_BUCKETS, AWS_ENDPOINT_URL, AWS_REGION)",
              job.wish.bucket,
-             place_.endpoint.empty() ? "AWS, region " + place_.signed_region() : place_.endpoint));
+             place.endpoint.empty() ? "AWS, region " + place.signed_region() : place.endpoint));
     return Next::fail;
   }
   job.outcome.error = status == 401 || status == 403 || code == "ExpiredToken" ? EACCES
