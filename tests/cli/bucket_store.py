@@ -302,8 +302,9 @@ class Answer(BaseHTTPRequestHandler):
         }
         if fault in refusals:
             return self.deny(int(fault), refusals[fault])
-        if fault == "slow_down":
-            return self.deny(503, "SlowDown", headers=[("retry-after", "1")])
+        if fault in ("slow_down", "slow_down_long"):
+            wait = "60" if fault == "slow_down_long" else "1"
+            return self.deny(503, "SlowDown", headers=[("retry-after", wait)])
         if fault == "reset":
             return self.reset()
         if fault == "closed":

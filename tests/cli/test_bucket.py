@@ -266,6 +266,10 @@ class Faults(BucketCase):
         self.assert_read(self.cat())
         self.assertEqual(self.store.requests("GET"), 2)
 
+    def test_a_wait_beyond_the_time_limit_is_not_obeyed(self):
+        self.store.fault = ["slow_down_long"]
+        self.assert_read(self.cat(timeout=30))
+
     def test_a_wrong_clock_is_corrected(self):
         self.store.clock_ahead = 3600
         self.assert_read(self.cat())

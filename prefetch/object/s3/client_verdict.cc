@@ -56,8 +56,12 @@ void Client::judge(JobPointer job) {
   if (next == Next::again_later) {
     const double random = static_cast<double>(random_() - random_.min()) /
                           static_cast<double>(random_.max() - random_.min() + 1.0);
-    wait_ms = std::max(backoff_ms(job->attempts, random),
-                       retry_after_ms(outcome.http.header("retry-after")));
+    wait_ms = backoff_ms(job->attempts, random);
+    // MinIO asks for a wait of 60 s or more with each 503, even if it is busy only for a moment. A
+    // longer wait than the request has left would only make it fail.
+    const std::uint64_t asked_ms = retry_after_ms(outcome.http.header("retry-after"));
+    if (base::monotonic_ns() + asked_ms * k_ns_of_ms < job->until_ns)
+      wait_ms = std::max(wait_ms, asked_ms);
   }
   retry(std::move(job), wait_ms);
 }
