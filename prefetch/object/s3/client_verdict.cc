@@ -69,15 +69,17 @@ void Client::judge(JobPointer job) {
 void Client::retry(JobPointer job, std::uint64_t wait_ms) {
   ++job->attempts;
   ++figures_.retries;
-  const std::uint64_t at = base::monotonic_ns() + wait_ms * k_ns_of_ms;
+  const std::uint64_t now = base::monotonic_ns(), at = now + wait_ms * k_ns_of_ms;
   if (at >= job->until_ns) {
     const bool was_late = job->outcome.http.curl == CURLE_OPERATION_TIMEDOUT;
     job->outcome.error = was_late ? ETIMEDOUT : EIO;
     // If the time limit has cut off the last attempt, the error of the attempt before it says more
     // about the store.
     if (was_late && !job->trouble_before.empty()) job->outcome.trouble = job->trouble_before;
+    const std::uint64_t begun_ns = job->until_ns - options_.timeout_s * 1000 * k_ns_of_ms;
     job->outcome.trouble +=
-        fmt::format("; given up after {} attempts in {} s", job->attempts, options_.timeout_s);
+        fmt::format("; given up after {} attempt{} in {:.1f} s", job->attempts,
+                    job->attempts == 1 ? "" : "s", static_cast<double>(now - begun_ns) / 1e9);
     return finish(std::move(job));
   }
   if (options_.note) options_.note(job->outcome.kind, job->outcome.trouble + "; it is retried");
