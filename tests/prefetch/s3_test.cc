@@ -139,6 +139,17 @@ TEST(S3WholeObject, SinkWithoutRoomEndsTheFetchBeforeARequest) {
   EXPECT_TRUE(client.is_idle());
 }
 
+TEST(S3Time, IsReadWithItsFractionAndZone) {
+  constexpr std::time_t k_five_past_two = 1795745100;  // 2026-11-27T02:05:00Z
+  for (const char* const zone : {"Z", "", ".123Z", "+00:00", ".5"})
+    EXPECT_EQ(parse_iso_time(std::string("2026-11-27T02:05:00") + zone), k_five_past_two) << zone;
+  EXPECT_EQ(parse_iso_time("2026-11-27T02:05:00-05:00"), k_five_past_two + 5 * 3600);
+  EXPECT_EQ(parse_iso_time("2026-11-27T02:05:00.123-0500"), k_five_past_two + 5 * 3600);
+  EXPECT_EQ(parse_iso_time("2026-11-27T02:05:00+05:30"), k_five_past_two - 5 * 3600 - 30 * 60);
+  EXPECT_EQ(parse_iso_time("2026-11-27T02:05:00+02"), k_five_past_two - 2 * 3600);
+  EXPECT_EQ(parse_iso_time("tomorrow"), 0);
+}
+
 TEST(KeptCredentials, AreRenewedAheadAndKeptIfThatFails) {
   std::atomic<int> looks = 0;
   std::atomic<bool> is_failing = false;

@@ -2,12 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cache/base/words.h"
 #include "prefetch/object/s3/http.h"
 #include "prefetch/object/s3/uri.h"
 #include "prefetch/object/s3/xml.h"
@@ -171,12 +173,28 @@ base::Result<Credentials> from_instance(const Look& look) {
   return from_json(look, ask(roles + percent_encoded(name)).body, "the instance's role");
 }
 
+// Returns the seconds by which a zone such as "-05:00", "+0530" or "+02" is ahead of UTC. The %z of
+// old C libraries knows only some of these forms.
+std::time_t seconds_ahead(std::string_view zone) {
+  const bool is_ahead = zone.starts_with('+');
+  if (!is_ahead && !zone.starts_with('-')) return 0;
+  const auto number_at = [&](std::size_t at) {
+    at = std::min(at, zone.size());
+    return base::number_of<std::time_t>(zone.substr(at, 2)).value_or(0);
+  };
+  const std::size_t minutes_at = zone.find(':') == 3 ? 4 : 3;
+  const std::time_t seconds = number_at(1) * 3600 + number_at(minutes_at) * 60;
+  return is_ahead ? seconds : -seconds;
+}
+
 }  // namespace
 
 std::time_t parse_iso_time(const std::string& text) {
   std::tm parts{};
-  const char* const end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  return end == nullptr ? 0 : timegm(&parts);
+  const char* end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (end == nullptr) return 0;
+  if (*end == '.') end += 1 + std::strspn(end + 1, "0123456789");
+  return timegm(&parts) - seconds_ahead(end);
 }
 
 base::Result<Credentials> find_credentials(const Environment& environment, std::string& why) {

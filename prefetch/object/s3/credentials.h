@@ -28,7 +28,8 @@ struct Credentials {
 // Searches for credentials. On failure, `why` lists in one line the sources that were tried.
 base::Result<Credentials> find_credentials(const Environment& environment, std::string& why);
 
-// Parses a time such as "2026-11-27T02:05:00Z". Returns 0 if the text is not a time.
+// Parses a time such as "2026-11-27T02:05:00.123Z" or "2026-11-27T02:05:00+05:30". Without a zone,
+// the time is in UTC. Returns 0 if the text is not a time.
 std::time_t parse_iso_time(const std::string& text);
 
 // Renews credentials before they expire. A renewal runs in its own thread while the old credentials
