@@ -656,6 +656,23 @@ for _ in sys.stdin: print(read(), flush=True)
         self.assertEqual(done.stderr, "")
         self.assertEqual(int(done.stdout), 2 * sum(map(len, self.store.objects.values())))
 
+    def test_expired_keys_are_searched_for_only_now_and_then(self):
+        runs, script = self.data / "runs", self.data / "keys.sh"
+        keys = {
+            "Version": 1, "AccessKeyId": "KEY", "SecretAccessKey": SECRET,
+            "Expiration": "2020-01-01T00:00:00Z"
+        }
+        script.write_text(f"#!/bin/sh\necho >> {runs}\necho '{json.dumps(keys)}'\n")
+        script.chmod(0o755)
+        (self.data / ".aws").mkdir()
+        (self.data / ".aws/config").write_text(f"[profile p]\ncredential_process = {script}\n")
+        self.store.objects = {f"train/{i}": b"x" for i in range(100)}
+        done = self.run_job(READ_ALL, self.mount, AWS_PROFILE="p", AWS_ACCESS_KEY_ID="",
+                            AWS_SECRET_ACCESS_KEY="")
+        # The store accepts the keys, because it does not know when they expire.
+        self.assert_reads_all(done)
+        self.assertLess(runs.read_text().count("\n"), 20)
+
     def test_a_file_is_checked_again_when_its_time_is_over(self):
         self.store.objects["train/file"] = b"old"
         job = self.start_job(

@@ -177,5 +177,47 @@ TEST(KeptCredentials, AreRenewedAheadAndKeptIfThatFails) {
   EXPECT_EQ(kept.current(1990)->access_key, std::to_string(before + 1));
 }
 
+TEST(KeptCredentials, AreSearchedForOnlyNowAndThenIfNoneAreFound) {
+  int looks = 0;
+  KeptCredentials kept([&](std::string& why) -> base::Result<Credentials> {
+    ++looks;
+    why = "none";
+    return base::fail(EACCES);
+  });
+  for (std::time_t now = 100; now < 110; ++now) {
+    for (int i = 0; i < 10; ++i) EXPECT_FALSE(kept.current(now));
+    EXPECT_EQ(kept.why(), "none");
+  }
+  EXPECT_EQ(looks, 1);
+  EXPECT_FALSE(kept.current(110));
+  EXPECT_EQ(looks, 2);
+  EXPECT_FALSE(kept.current(50));  // the clock was set back
+  EXPECT_EQ(looks, 3);
+}
+
+TEST(KeptCredentials, AreSearchedForOnlyNowAndThenIfTheSameAreFound) {
+  int looks = 0;
+  std::string key = "old";
+  KeptCredentials kept([&](std::string&) -> base::Result<Credentials> {
+    ++looks;
+    return Credentials{.access_key = key, .expires = key == "old" ? 50 : 0};
+  });
+  // Expired keys are used nevertheless, because this machine's clock might be wrong.
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(kept.current(100)->access_key, "old");
+  EXPECT_EQ(looks, 1);
+  for (int i = 0; i < 100; ++i) {
+    kept.refused(*kept.current(101));
+    EXPECT_EQ(kept.current(101)->access_key, "old");
+  }
+  EXPECT_EQ(looks, 2);
+  key = "new";
+  EXPECT_EQ(kept.current(111)->access_key, "new");
+  // The next refusal is answered by a search at once.
+  key = "newer";
+  kept.refused(*kept.current(112));
+  EXPECT_EQ(kept.current(112)->access_key, "newer");
+  EXPECT_EQ(looks, 4);
+}
+
 }  // namespace
 }  // namespace cube::s3
