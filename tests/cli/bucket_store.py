@@ -1,5 +1,6 @@
-"""A store with one bucket, for tests. Like a strict store, it decodes and re-encodes each request,
-and then checks the signature with botocore's signer. It has the faults that `fault` names."""
+"""A store for tests, whose buckets have the same objects. Like a strict store, it decodes and
+re-encodes each request, and then checks the signature with botocore's signer. It has the faults
+that `fault` names."""
 import base64
 import datetime
 import functools
@@ -83,6 +84,7 @@ class Store:
         self.modified = MODIFIED  # the modification time of all objects
         self.page = 1000  # the most keys in one page of a listing
         self.region = "eu-central-1"
+        self.others: dict[str, str] = {}  # the regions of buckets beside "bucket"
         self.clock_ahead = 0
         self.is_public = self.endless = self.expire_first_token = False
         self.ignores_ranges = self.ignores_if_match = self.weak_etags = False
@@ -130,6 +132,9 @@ class Store:
             "AWS_ENDPOINT_URL": self.url, "AWS_REGION": self.region, "AWS_ACCESS_KEY_ID": "KEY",
             "AWS_SECRET_ACCESS_KEY": SECRET
         }
+
+    def region_of(self, bucket: str) -> str:
+        return self.others.get(bucket, self.region)
 
     def requests(self, kind: str) -> int:
         return sum(one == kind for one, _ in self.log)
@@ -199,8 +204,9 @@ class Answer(BaseHTTPRequestHandler):
         if abs(sent - time.time() - store.clock_ahead) > 900:
             self.deny(403, "RequestTimeTooSkewed")
             return False
-        if region != store.region or service != "s3":
-            self.deny(400, "AuthorizationHeaderMalformed", f"<Region>{store.region}</Region>")
+        wanted = store.region_of(unquote(self.path.partition("?")[0]).split("/")[1])
+        if region != wanted or service != "s3":
+            self.deny(400, "AuthorizationHeaderMalformed", f"<Region>{wanted}</Region>")
             return False
         if store.expire_first_token and self.headers.get("x-amz-security-token") == "TOKEN":
             self.deny(400, "ExpiredToken")
@@ -230,7 +236,7 @@ class Answer(BaseHTTPRequestHandler):
             return self.note("GET", "")
         path, _, query = self.path.partition("?")
         bucket, _, key = unquote(path).lstrip("/").partition("/")
-        if bucket != "bucket":
+        if bucket != "bucket" and bucket not in self.store_of_test.others:
             self.note("NO_BUCKET", bucket)
             return self.deny(404, "NoSuchBucket")
         if "list-type" in query:
@@ -305,8 +311,9 @@ class Answer(BaseHTTPRequestHandler):
         }
         if fault in refusals:
             return self.deny(int(fault), refusals[fault])
-        if fault == "slow_down":
-            return self.deny(503, "SlowDown", headers=[("retry-after", "1")])
+        if fault in ("slow_down", "slow_down_long"):
+            wait = "60" if fault == "slow_down_long" else "1"
+            return self.deny(503, "SlowDown", headers=[("retry-after", wait)])
         if fault == "reset":
             return self.reset()
         if fault == "closed":

@@ -2,8 +2,10 @@
 botocore's own implementation, and has faults on request."""
 import json
 import os
+import re
 import signal
 import subprocess
+import time
 import unittest
 
 from bucket_store import SECRET, Store
@@ -282,6 +284,23 @@ class Faults(BucketCase):
         self.assert_read(self.cat())
         self.assertEqual(self.store.requests("GET"), 2)
 
+    def test_a_wait_beyond_the_time_limit_is_not_obeyed(self):
+        self.store.fault = ["slow_down_long"]
+        self.assert_read(self.cat(timeout=30))
+
+    def test_time_until_it_gives_up_is_measured(self):
+        self.store.fault = ["slow_down_long"] * 1000
+        began = time.monotonic()
+        done = self.bucket("cat", *["s3://bucket/plain"] * 4, timeout=1)
+        passed = time.monotonic() - began
+        told = re.findall(r"503 SlowDown.*; given up after \d+ attempts in (\d+\.\d) s\n",
+                          done.stderr.decode())
+        self.assertEqual(len(told), 4, done)
+        self.assertLessEqual(sum(map(float, told)), passed + 4 * 0.05)  # because they are rounded
+        self.store.fault = ["stalled"]
+        self.assertRegex(self.cat(timeout=1).stderr.decode(),
+                         r"given up after 1 attempt in \d+\.\d s$")
+
     def test_a_wrong_clock_is_corrected(self):
         self.store.clock_ahead = 3600
         self.assert_read(self.cat())
@@ -318,6 +337,9 @@ class FindsCredentials(BucketCase):
         done = self.bucket("doctor", "s3://bucket")
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"s3:ListBucket", done.stdout)
+        self.store.region = "us-west-2"
+        self.assertIn(b"region: the bucket is in us-west-2;",
+                      self.bucket("doctor", "s3://bucket").stdout)
 
     def test_a_profile_has_keys_or_a_process(self):
         (self.data / ".aws").mkdir()

@@ -693,6 +693,38 @@ for _ in sys.stdin: print(read(), flush=True)
             job.stdin.flush()
             self.assertEqual(job.stdout.readline().encode(), content + b" " + content + b"\n")
 
+    def test_two_buckets_in_other_regions_are_read_at_once(self):
+        other = self.data / "other"
+        self.store.region, self.store.others = "us-west-2", {"other": "ap-south-1"}
+        keys = [key.removeprefix("train/") for key in self.store.objects]
+        read = ("import concurrent.futures, sys\n"
+                "def read(path): return len(open(path, 'rb').read())\n"
+                "with concurrent.futures.ThreadPoolExecutor(64) as pool:\n"
+                "    print(sum(pool.map(read, sys.argv[1:])))")
+        paths = [directory / key for key in keys for directory in (self.mount, other)]
+        done = self.run_job(
+            read, *paths, AWS_REGION="eu-central-1",
+            CUBESHIM_BUCKETS=f"{self.mount}=s3://bucket/train:{other}=s3://other/train")
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(int(done.stdout), 2 * sum(map(len, self.store.objects.values())))
+
+    def test_expired_keys_are_searched_for_only_now_and_then(self):
+        runs, script = self.data / "runs", self.data / "keys.sh"
+        keys = {
+            "Version": 1, "AccessKeyId": "KEY", "SecretAccessKey": SECRET,
+            "Expiration": "2020-01-01T00:00:00Z"
+        }
+        script.write_text(f"#!/bin/sh\necho >> {runs}\necho '{json.dumps(keys)}'\n")
+        script.chmod(0o755)
+        (self.data / ".aws").mkdir()
+        (self.data / ".aws/config").write_text(f"[profile p]\ncredential_process = {script}\n")
+        self.store.objects = {f"train/{i}": b"x" for i in range(100)}
+        done = self.run_job(READ_ALL, self.mount, AWS_PROFILE="p", AWS_ACCESS_KEY_ID="",
+                            AWS_SECRET_ACCESS_KEY="")
+        # The store accepts the keys, because it does not know when they expire.
+        self.assert_reads_all(done)
+        self.assertLess(runs.read_text().count("\n"), 20)
+
     def test_a_file_is_checked_again_when_its_time_is_over(self):
         self.store.objects["train/file"] = b"old"
         job = self.start_job(

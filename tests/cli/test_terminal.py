@@ -1,10 +1,11 @@
 """Lines that a user sees only on a terminal."""
+import json
 import os
 import subprocess
 import sys
 import unittest
 
-from cli_case import COMMAND, CONTENT, Case
+from cli_case import COMMAND, CONTENT, Case, obey_modes
 from cli_terminal import Terminal, contrast
 
 # Reads all files of the directory repeatedly until the time is over.
@@ -142,6 +143,42 @@ class Lines(OnTerminal):
         rows, whole = self.on_terminal(300, "doctor", "--prefix", "/no/such/directory")
         self.assertEqual([row.split()[0] for row in rows],
                          [line.split()[0] for line in whole.splitlines()])
+
+
+class Names(Case):
+    """A name of a file can hold a sequence that controls the terminal."""
+    NAME = "\x1b[2J\nx"
+
+    def assert_shown(self, *words, status=1, said=b"?[2J?x"):
+        done = self.command(*words, preexec_fn=obey_modes)
+        self.assertEqual(done.returncode, status, done)
+        self.assertNotIn(b"\x1b", done.stdout + done.stderr)
+        self.assertIn(said, done.stdout + done.stderr)
+        return done
+
+    def test_no_report_controls_the_terminal(self):
+        (self.data / self.NAME).write_bytes(CONTENT)
+        (self.data / self.NAME).chmod(0)
+        directory = self.data / f"d{self.NAME}"
+        directory.mkdir(mode=0)
+        self.addCleanup(directory.chmod, 0o700)
+        warmup = ["warmup", "-p", self.data, "--name", self.name, "--ram", "32M", "--ram-keep", "1"]
+        self.addCleanup(self.region.unlink, missing_ok=True)
+        self.assert_shown(*warmup, self.data)
+        self.assert_shown(*warmup, "--metadata-only", self.data)
+        done = self.assert_shown(*warmup, "--json", self.data, said=b"")
+        first = [row["first"] for row in json.loads(done.stdout)["reasons"]]
+        self.assertTrue(any(self.NAME in name for name in first), first)
+        self.assert_shown("bench", self.data, status=0)
+
+    def test_no_row_of_a_pack_controls_the_terminal(self):
+        names = self.data.parent / "list"
+        names.write_text("f\nno\x1b[2J\n")
+        pack = self.data.parent / "p.cube"
+        self.assert_shown("pack", "--list", names, self.data, pack, said=b"no?[2J")
+        (self.data / self.NAME).write_bytes(CONTENT)
+        (self.data / self.NAME).chmod(0)
+        self.assert_shown("pack", self.data, pack)
 
 
 class Colors(OnTerminal):

@@ -168,6 +168,17 @@ TEST(S3WholeObject, EndsWithoutARequestIfTheSinkHasAllRanges) {
   EXPECT_TRUE(client.is_idle());
 }
 
+TEST(S3Time, IsReadWithItsFractionAndZone) {
+  constexpr std::time_t k_five_past_two = 1795745100;  // 2026-11-27T02:05:00Z
+  for (const char* const zone : {"Z", "", ".123Z", "+00:00", ".5"})
+    EXPECT_EQ(parse_iso_time(std::string("2026-11-27T02:05:00") + zone), k_five_past_two) << zone;
+  EXPECT_EQ(parse_iso_time("2026-11-27T02:05:00-05:00"), k_five_past_two + 5 * 3600);
+  EXPECT_EQ(parse_iso_time("2026-11-27T02:05:00.123-0500"), k_five_past_two + 5 * 3600);
+  EXPECT_EQ(parse_iso_time("2026-11-27T02:05:00+05:30"), k_five_past_two - 5 * 3600 - 30 * 60);
+  EXPECT_EQ(parse_iso_time("2026-11-27T02:05:00+02"), k_five_past_two - 2 * 3600);
+  EXPECT_EQ(parse_iso_time("tomorrow"), 0);
+}
+
 TEST(KeptCredentials, AreRenewedAheadAndKeptIfThatFails) {
   std::atomic<int> looks = 0;
   std::atomic<bool> is_failing = false;
@@ -193,6 +204,48 @@ TEST(KeptCredentials, AreRenewedAheadAndKeptIfThatFails) {
   kept.refused(*kept.current(1990));
   const int before = looks;
   EXPECT_EQ(kept.current(1990)->access_key, std::to_string(before + 1));
+}
+
+TEST(KeptCredentials, AreSearchedForOnlyNowAndThenIfNoneAreFound) {
+  int looks = 0;
+  KeptCredentials kept([&](std::string& why) -> base::Result<Credentials> {
+    ++looks;
+    why = "none";
+    return base::fail(EACCES);
+  });
+  for (std::time_t now = 100; now < 110; ++now) {
+    for (int i = 0; i < 10; ++i) EXPECT_FALSE(kept.current(now));
+    EXPECT_EQ(kept.why(), "none");
+  }
+  EXPECT_EQ(looks, 1);
+  EXPECT_FALSE(kept.current(110));
+  EXPECT_EQ(looks, 2);
+  EXPECT_FALSE(kept.current(50));  // the clock was set back
+  EXPECT_EQ(looks, 3);
+}
+
+TEST(KeptCredentials, AreSearchedForOnlyNowAndThenIfTheSameAreFound) {
+  int looks = 0;
+  std::string key = "old";
+  KeptCredentials kept([&](std::string&) -> base::Result<Credentials> {
+    ++looks;
+    return Credentials{.access_key = key, .expires = key == "old" ? 50 : 0};
+  });
+  // Expired keys are used nevertheless, because this machine's clock might be wrong.
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(kept.current(100)->access_key, "old");
+  EXPECT_EQ(looks, 1);
+  for (int i = 0; i < 100; ++i) {
+    kept.refused(*kept.current(101));
+    EXPECT_EQ(kept.current(101)->access_key, "old");
+  }
+  EXPECT_EQ(looks, 2);
+  key = "new";
+  EXPECT_EQ(kept.current(111)->access_key, "new");
+  // The next refusal is answered by a search at once.
+  key = "newer";
+  kept.refused(*kept.current(112));
+  EXPECT_EQ(kept.current(112)->access_key, "newer");
+  EXPECT_EQ(looks, 4);
 }
 
 }  // namespace

@@ -40,6 +40,11 @@ Client::~Client() {
   curl()->multi_cleanup(multi_);
 }
 
+const Place& Client::place_of(const std::string& bucket) const {
+  const auto found = moved_.find(bucket);
+  return found == moved_.end() ? place_ : found->second;
+}
+
 void Client::get(GetWish wish, Done done) {
   auto job = std::make_unique<Job>();
   job->wish = std::move(wish);
@@ -98,7 +103,8 @@ void Client::start(JobPointer job) {
     job->outcome.kind = "credentials";
     return finish(std::move(job));
   }
-  HttpRequest request = place_.request(job->wish.bucket, job->wish.key);
+  const Place& place = place_of(job->wish.bucket);
+  HttpRequest request = place.request(job->wish.bucket, job->wish.key);
   request.query = job->query;
   const GetWish& wish = job->wish;
   if (!job->is_listing) {
@@ -114,7 +120,7 @@ void Client::start(JobPointer job) {
       request.headers.emplace_back("if-none-match", "\"" + wish.if_none_match + "\"");
   }
   job->signed_with = *credentials;
-  signer_.sign(request, *credentials, place_.signed_region(), now + clock_ahead_);
+  signer_.sign(request, *credentials, place.signed_region(), now + clock_ahead_);
   if (spare_.empty()) spare_.push_back(std::make_unique<Transfer>());
   job->transfer = std::move(spare_.back());
   spare_.pop_back();
@@ -128,7 +134,7 @@ void Client::start(JobPointer job) {
     if (outcome.ignores_range) room.skip = raw->wish.range->first;
     return error;
   };
-  job->transfer->prepare(request, "", begin, {.ca_bundle = place_.ca_bundle},
+  job->transfer->prepare(request, "", begin, {.ca_bundle = place.ca_bundle},
                          static_cast<int>(left_ms));
   ++figures_.requests;
   ++in_flight_;

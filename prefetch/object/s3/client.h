@@ -111,7 +111,8 @@ class Client {
   unsigned in_flight() const { return in_flight_; }
   unsigned limit() const { return limit_.now(); }
   const ClientFigures& figures() const { return figures_; }
-  const Place& place() const { return place_; }
+  // The bucket's place. Its region can change when the store answers.
+  const Place& place_of(const std::string& bucket) const;
 
  private:
   struct Job;
@@ -134,7 +135,9 @@ class Client {
   void finish(JobPointer job);
   void retry(JobPointer job, std::uint64_t wait_ms);
 
-  Place place_;
+  const Place place_;
+  // By bucket. Holds a bucket only if the store has named another region for it than place_ has.
+  std::map<std::string, Place> moved_;
   KeptCredentials& credentials_;
   const ClientOptions options_;
   Signer signer_;

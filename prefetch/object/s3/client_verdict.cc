@@ -56,8 +56,12 @@ void Client::judge(JobPointer job) {
   if (next == Next::again_later) {
     const double random = static_cast<double>(random_() - random_.min()) /
                           static_cast<double>(random_.max() - random_.min() + 1.0);
-    wait_ms = std::max(backoff_ms(job->attempts, random),
-                       retry_after_ms(outcome.http.header("retry-after")));
+    wait_ms = backoff_ms(job->attempts, random);
+    // MinIO asks for a wait of 60 s or more with each 503, even if it is busy only for a moment. A
+    // longer wait than the request has left would only make it fail.
+    const std::uint64_t asked_ms = retry_after_ms(outcome.http.header("retry-after"));
+    if (base::monotonic_ns() + asked_ms * k_ns_of_ms < job->until_ns)
+      wait_ms = std::max(wait_ms, asked_ms);
   }
   retry(std::move(job), wait_ms);
 }
@@ -65,15 +69,17 @@ void Client::judge(JobPointer job) {
 void Client::retry(JobPointer job, std::uint64_t wait_ms) {
   ++job->attempts;
   ++figures_.retries;
-  const std::uint64_t at = base::monotonic_ns() + wait_ms * k_ns_of_ms;
+  const std::uint64_t now = base::monotonic_ns(), at = now + wait_ms * k_ns_of_ms;
   if (at >= job->until_ns) {
     const bool was_late = job->outcome.http.curl == CURLE_OPERATION_TIMEDOUT;
     job->outcome.error = was_late ? ETIMEDOUT : EIO;
     // If the time limit has cut off the last attempt, the error of the attempt before it says more
     // about the store.
     if (was_late && !job->trouble_before.empty()) job->outcome.trouble = job->trouble_before;
+    const std::uint64_t begun_ns = job->until_ns - options_.timeout_s * 1000 * k_ns_of_ms;
     job->outcome.trouble +=
-        fmt::format("; given up after {} attempts in {} s", job->attempts, options_.timeout_s);
+        fmt::format("; given up after {} attempt{} in {:.1f} s", job->attempts,
+                    job->attempts == 1 ? "" : "s", static_cast<double>(now - begun_ns) / 1e9);
     return finish(std::move(job));
   }
   if (options_.note) options_.note(job->outcome.kind, job->outcome.trouble + "; it is retried");
@@ -157,7 +163,7 @@ Client::Next Client::judge_error(Job& job, const std::string& code) {
   if (region.empty()) region = xml_text(http.body, "Error/Region");
   if ((status == 301 || status == 307 || status == 400) && is_region_name(region) &&
       !std::exchange(job.has_moved, true)) {
-    place_.region = region;
+    moved_.try_emplace(job.wish.bucket, place_).first->second.region = region;
     return Next::again_now;
   }
   if (code == "RequestTimeTooSkewed" && http.date() != 0 &&
@@ -176,11 +182,12 @@ Client::Next Client::judge_error(Job& job, const std::string& code) {
       status == 408 || (status >= 500 && status != 501))
     return Next::again_later;
   if (code == "NoSuchBucket") {
+    const Place& place = place_of(job.wish.bucket);
     fail(job, EIO,
          fmt::format(
              "there is no bucket {} at {} (CUBESHIM_BUCKETS, AWS_ENDPOINT_URL, AWS_REGION)",
              job.wish.bucket,
-             place_.endpoint.empty() ? "AWS, region " + place_.signed_region() : place_.endpoint));
+             place.endpoint.empty() ? "AWS, region " + place.signed_region() : place.endpoint));
     return Next::fail;
   }
   job.outcome.error = status == 401 || status == 403 || code == "ExpiredToken" ? EACCES

@@ -2,12 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cache/base/words.h"
 #include "prefetch/object/s3/http.h"
 #include "prefetch/object/s3/uri.h"
 #include "prefetch/object/s3/xml.h"
@@ -15,7 +17,8 @@
 namespace cube::s3 {
 namespace {
 
-constexpr std::time_t k_renew_before = 600, k_expired_before = 15, k_between_tries = 30;
+constexpr std::time_t k_renew_before = 600, k_expired_before = 15, k_between_tries = 30,
+                      k_after_vain_try = 10;
 constexpr int k_near_ms = 1000, k_far_ms = 5000;
 
 // The input of one source in the chain. A source returns credentials, or an error; `why` stays
@@ -171,12 +174,32 @@ base::Result<Credentials> from_instance(const Look& look) {
   return from_json(look, ask(roles + percent_encoded(name)).body, "the instance's role");
 }
 
+bool is_same(const Credentials& one, const Credentials& other) {
+  return one.access_key == other.access_key && one.token == other.token;
+}
+
+// Returns the seconds by which a zone such as "-05:00", "+0530" or "+02" is ahead of UTC. The %z of
+// old C libraries knows only some of these forms.
+std::time_t seconds_ahead(std::string_view zone) {
+  const bool is_ahead = zone.starts_with('+');
+  if (!is_ahead && !zone.starts_with('-')) return 0;
+  const auto number_at = [&](std::size_t at) {
+    at = std::min(at, zone.size());
+    return base::number_of<std::time_t>(zone.substr(at, 2)).value_or(0);
+  };
+  const std::size_t minutes_at = zone.find(':') == 3 ? 4 : 3;
+  const std::time_t seconds = number_at(1) * 3600 + number_at(minutes_at) * 60;
+  return is_ahead ? seconds : -seconds;
+}
+
 }  // namespace
 
 std::time_t parse_iso_time(const std::string& text) {
   std::tm parts{};
-  const char* const end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  return end == nullptr ? 0 : timegm(&parts);
+  const char* end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (end == nullptr) return 0;
+  if (*end == '.') end += 1 + std::strspn(end + 1, "0123456789");
+  return timegm(&parts) - seconds_ahead(end);
 }
 
 base::Result<Credentials> find_credentials(const Environment& environment, std::string& why) {
@@ -211,33 +234,46 @@ void KeptCredentials::start_renewal(std::time_t now) {
   });
 }
 
-void KeptCredentials::take_renewal() {
+void KeptCredentials::take_renewal(std::time_t now) {
   Found found = renewal_.get();
   why_ = std::move(found.why);
+  const auto& new_ones = found.credentials;
+  const bool is_refused = is_refused_ && new_ones && is_same(*new_ones, *credentials_);
+  was_vain_ = !new_ones || is_refused ||
+              (new_ones->expires != 0 && new_ones->expires - now <= k_expired_before);
   // Keeps the old credentials if no others were found, because they might still be valid.
-  if (found.credentials || !credentials_) credentials_ = std::move(found.credentials);
+  if (!new_ones && credentials_ && !is_refused_) return;
+  credentials_ = std::move(found.credentials);
+  is_refused_ = is_refused;
+}
+
+bool KeptCredentials::was_tried_within(std::time_t seconds, std::time_t now) const {
+  return now >= last_try_ && now - last_try_ < seconds;  // not if the clock was set back
 }
 
 base::Result<Credentials> KeptCredentials::current(std::time_t now) {
   const std::scoped_lock lock(mutex_);
   if (renewal_.valid() && renewal_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
-    take_renewal();
+    take_renewal(now);
   const auto left = [&] {
-    if (!credentials_) return std::time_t{0};
+    if (!credentials_ || is_refused_) return std::time_t{0};
     return credentials_->expires == 0 ? k_renew_before + 1 : credentials_->expires - now;
   };
   if (left() > k_renew_before) return credentials_;
   const bool must_wait = left() <= k_expired_before;
-  if (must_wait || now - last_try_ >= k_between_tries) start_renewal(now);
-  if (must_wait) take_renewal();
+  // A search can take seconds or run a program, so not each request may repeat a vain one.
+  if (must_wait ? !was_vain_ || !was_tried_within(k_after_vain_try, now)
+                : !was_tried_within(k_between_tries, now))
+    start_renewal(now);
+  if (must_wait && renewal_.valid()) take_renewal(now);
   return credentials_;
 }
 
 void KeptCredentials::refused(const Credentials& credentials) {
   const std::scoped_lock lock(mutex_);
-  if (credentials_ && credentials_->access_key == credentials.access_key &&
-      credentials_->token == credentials.token)
-    credentials_ = base::fail(EACCES);
+  if (!credentials_ || is_refused_ || !is_same(*credentials_, credentials)) return;
+  is_refused_ = true;
+  was_vain_ = false;
 }
 
 std::string KeptCredentials::why() const {

@@ -28,7 +28,8 @@ struct Credentials {
 // Searches for credentials. On failure, `why` lists in one line the sources that were tried.
 base::Result<Credentials> find_credentials(const Environment& environment, std::string& why);
 
-// Parses a time such as "2026-11-27T02:05:00Z". Returns 0 if the text is not a time.
+// Parses a time such as "2026-11-27T02:05:00.123Z" or "2026-11-27T02:05:00+05:30". Without a zone,
+// the time is in UTC. Returns 0 if the text is not a time.
 std::time_t parse_iso_time(const std::string& text);
 
 // Renews credentials before they expire. A renewal runs in its own thread while the old credentials
@@ -41,8 +42,9 @@ class KeptCredentials {
   KeptCredentials(const KeptCredentials&) = delete;
   KeptCredentials& operator=(const KeptCredentials&) = delete;
 
-  // Waits only if no valid credentials are kept. Returns EACCES if no credentials were found; why()
-  // gives the reason.
+  // Waits only if no valid credentials are kept. If the last search found none, waits at most once
+  // in ten seconds, and otherwise returns the old ones, which the store might still accept. Returns
+  // EACCES if no credentials were found; why() gives the reason.
   base::Result<Credentials> current(std::time_t now);
   // Call this if the store has refused these credentials. The next current() searches for others.
   void refused(const Credentials& credentials);
@@ -54,7 +56,8 @@ class KeptCredentials {
     std::string why;
   };
   void start_renewal(std::time_t now);
-  void take_renewal();
+  void take_renewal(std::time_t now);
+  bool was_tried_within(std::time_t seconds, std::time_t now) const;
 
   const Find find_;
   mutable std::mutex mutex_;
@@ -62,6 +65,8 @@ class KeptCredentials {
   std::string why_;
   std::future<Found> renewal_;
   std::time_t last_try_ = 0;
+  bool is_refused_ = false;  // the store has refused credentials_
+  bool was_vain_ = false;    // the last search has found none that are valid
 };
 
 }  // namespace cube::s3

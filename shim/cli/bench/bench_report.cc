@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "shim/cli/printable.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -82,8 +83,8 @@ std::string sample_text(const BenchResult& r) {
   for (const Pass* const pass : {&r.read_one, &r.read_many, &r.stat_one, &r.stat_many,
                                  &r.sample.list_one, &r.sample.list_many}) {
     if (pass->failed != 0)
-      text +=
-          fmt::format("{} could not be read, the first is {}\n", pass->failed, pass->first_failure);
+      text += fmt::format("{} could not be read, the first is {}\n", pass->failed,
+                          printable(pass->first_failure));
   }
   const std::uint64_t large = r.read_one.too_large + r.read_many.too_large;
   if (large != 0)

@@ -72,10 +72,10 @@ void check_bucket(const std::string& uri, Findings& findings) {
     return;
   }
   BucketSession session(*config, {.timeout_s = static_cast<unsigned>(config->s3_timeout)});
-  check_place(session.client.place(), *name, findings);
+  check_place(session.client.place_of(name->bucket), *name, findings);
   if (!check_keys(session.credentials, findings)) return;
 
-  const std::string before = session.client.place().region;
+  const std::string before = session.client.place_of(name->bucket).region;
   s3::ListedObject sample;
   s3::Outcome outcome;
   const bool is_listed = list_pages(
@@ -87,10 +87,9 @@ void check_bucket(const std::string& uri, Findings& findings) {
       },
       outcome);
   check_clock(outcome, findings);
-  if (session.client.place().region != before)
-    say(findings, Health::slow, "set AWS_REGION=" + session.client.place().region,
-        "region: the bucket is in {}; each start costs one more request",
-        session.client.place().region);
+  if (const std::string& region = session.client.place_of(name->bucket).region; region != before)
+    say(findings, Health::slow, "set AWS_REGION=" + region,
+        "region: the bucket is in {}; each start costs one more request", region);
   if (!is_listed) {
     say(findings, Health::broken,
         outcome.error == EACCES ? "the keys need s3:ListBucket on this bucket" : "", "list: {}",

@@ -60,7 +60,7 @@ struct Report {
     text += fmt::format("; {} skipped; {:.1f} s\n", left_out(), seconds);
     for (const auto& row : skipped)
       text += fmt::format("{}: {} {}, the first is {}\n", row.is_wanted ? "left out" : "skipped",
-                          row.count, row.reason, row.first);
+                          row.count, row.reason, printable(row.first));
     return text;
   }
   std::string as_json(const std::string& file) const {

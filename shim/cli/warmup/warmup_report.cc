@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "shim/cli/printable.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -57,7 +58,8 @@ std::string WarmupReport::text() const {
         counted(names.names, "name", "names"), counted(names.stats, "stat", "stats"), seconds);
     for (const auto& row : names.skipped)
       text += fmt::format("skipped: {} {}, the first is {}\n",
-                          counted(row.count, "directory", "directories"), row.reason, row.first);
+                          counted(row.count, "directory", "directories"), row.reason,
+                          printable(row.first));
   } else if (what == What::cluster) {
     text += fmt::format(
         "{}: {} there already, {} shared ({}), {} shared by other nodes, {} skipped; {:.1f} "
@@ -102,7 +104,7 @@ std::string WarmupReport::text() const {
             ? ""
             : fmt::format(" ({} of {} missing)", in_units(row.missing), in_units(row.bytes));
     text += fmt::format("{}: {} {}{}, the first is {}\n", row.is_wanted ? "left out" : "skipped",
-                        row.count, row.reason, sizes, row.first);
+                        row.count, row.reason, sizes, printable(row.first));
   }
   if (!room.region.empty())
     text += fmt::format("{}: {} of {} used by {}\n", room.region, in_units(room.used),
