@@ -33,6 +33,9 @@ Tier::Verdict TierOpen::judge_immutable(const Record& record) {
 }
 
 Tier::Verdict TierOpen::judge_mutable(const Record& record) {
+  // The rights of a pack's record are not those of the file on the mount, although their stats
+  // agree.
+  if (record.origin != origin_.id()) return Verdict::outdated;
   if (!has_asked_ && tier_->needs_no_look(record)) {
     stat_ = record.stat;
     is_physical_ = record.is_physical();

@@ -155,6 +155,16 @@ TEST_F(TierRightsTest, RecordOfOtherRightsCostsAnOpenAndNoRead) {
   }
 }
 
+// A pack can hold a file that the mount refuses. The record of an earlier job with the pack has the
+// same stat as the file on the mount, and the rights of this process.
+TEST_F(TierRightsTest, RecordOfAPackDoesNotAnswerForTheMount) {
+  other.record->origin = 5;
+  const OpenOutcome outcome = open();
+  ASSERT_TRUE(outcome.pin);
+  EXPECT_EQ(outcome.pin->origin, k_mounts);
+  EXPECT_EQ(count(base::Counter::origin_opens), 1U) << "the mount decides";
+}
+
 TEST_F(TierRightsTest, RecordOfAFileThatTheProcessMayNotOpenIsHidden) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   // The server refuses by its own rules, although everything that the node knows about the file

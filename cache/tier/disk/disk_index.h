@@ -164,6 +164,11 @@ class DiskIndex {
   base::Result<void> add_table(const char* path, std::uint32_t known);
   std::uint32_t tables() const;
 
+  // Whether the page at this address can be read or written. Raises no signal, even if the file
+  // ends before the page, or if the disk is full.
+  static bool can_read(const void* at);
+  static bool can_write(const void* at);
+
  private:
   friend class DiskIndexBuilder;
   using Slot = std::atomic<std::uint64_t>;
@@ -191,10 +196,6 @@ class DiskIndex {
     return static_cast<std::uint32_t>((word >> 22) & 0x3ffff);
   }
   bool is_living(std::uint64_t word, DiskPlace& place) const;
-  // Whether the page at this address can be read. Raises no signal, even if the file ends before
-  // the page.
-  static bool can_read(const void* at);
-  static bool can_write(const void* at);
   Slot* slot_for(std::uint64_t hash, std::uint64_t& expected) const;
   static base::Result<DiskIndex> map(int fd, const DiskGeometry& geometry);
   base::Result<void> populate(std::uint64_t from, std::uint64_t to) const;

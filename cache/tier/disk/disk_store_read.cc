@@ -159,7 +159,8 @@ bool DiskStore::has_it(const Record& record, bool& replaces) const {
 
 bool DiskStore::remove(const DiskPlace& place, std::string_view path) {
   if (!index_->remove(base::hash_path(path), place.number, place.offset)) return false;
-  index_->row_of(place.number).dropped.fetch_add(1, std::memory_order_relaxed);
+  DiskSegmentRow& row = index_->row_of(place.number);
+  if (DiskIndex::can_write(&row)) row.dropped.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -174,8 +175,10 @@ void DiskStore::mark_dropped(const DiskPlace& place) const {
 
 void DiskStore::touch(const DiskPlace& place) const {
   DiskSegmentRow& row = index_->row_of(place.number);
-  if (row.touched_job.load(std::memory_order_relaxed) == options_.job ||
-      row.number() != place.number)
+  // The index may have been truncated since find().
+  if (!DiskIndex::can_read(&row) || row.number() != place.number ||
+      row.touched_job.load(std::memory_order_relaxed) == options_.job ||
+      !DiskIndex::can_write(&row))
     return;
   row.touched_job.store(options_.job, std::memory_order_relaxed);
   row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec),

@@ -70,9 +70,10 @@ void ClusterOffers::forget() {
   path_rights_.forget();
 }
 
-ClusterOffers::Ready ClusterOffers::may_be_reached(std::string_view path, std::uint64_t now_ns) {
+ClusterOffers::Ready ClusterOffers::may_be_reached(std::string_view path, bool is_physical,
+                                                   std::uint64_t now_ns) {
   if (options_.with_private) return Ready::yes;
-  switch (path_rights_.access_to(path.substr(0, path.rfind('/')), now_ns)) {
+  switch (path_rights_.access_to(is_physical ? path.substr(0, path.rfind('/')) : path, now_ns)) {
     case ClusterPathRights::Access::all: return Ready::yes;
     case ClusterPathRights::Access::unknown: return Ready::later;
     default: return Ready::never;
@@ -80,9 +81,10 @@ ClusterOffers::Ready ClusterOffers::may_be_reached(std::string_view path, std::u
 }
 
 void ClusterOffers::fill(ClusterOffer& offer, const ClusterPaths::Place& place,
-                         const ClusterContent& content, const std::byte* data) {
+                         const ClusterContent& content, const std::byte* data,
+                         const ClusterTags& tags) {
   static constexpr std::byte k_zeros[k_record_alignment]{};
-  write_cluster_head(content, options_.tags, head_);
+  write_cluster_head(content, tags, head_);
   offer.key = cluster_key(options_.space, place, content.kind);
   offer.parts[0] = {head_.bytes, head_.size};
   offer.parts[1] = {data, content.data.size};
@@ -96,9 +98,19 @@ ClusterOffers::Ready ClusterOffers::prepare(ClusterOffer& offer, Pin& pin, const
   if (!place || !may_be_shared(record, options_.with_private) ||
       record.data_size > options_.most_bytes)
     return Ready::never;
-  if (const Ready ready = may_be_reached(record.path(), now_ns); ready != Ready::yes) return ready;
+  if (const Ready ready = may_be_reached(record.path(), record.is_physical(), now_ns);
+      ready != Ready::yes)
+    return ready;
   pin_ = std::move(pin);
-  fill(offer, *place, content_for_cluster(record, place->below), record.data());
+  // Other nodes of the job do not revalidate a record with the job's tag. So the tag proves that
+  // the record is no older than the job: an earlier job may have left the record in memory.
+  const Region& region = ram_.region();
+  const std::uint64_t since_ns =
+      std::max(region.job_row(region.own_job()).started_ns,
+               region.header().doubted_ns.load(std::memory_order_relaxed));
+  ClusterTags tags = options_.tags;
+  if (record.verified_ns.load(std::memory_order_relaxed) < since_ns) tags.job = 0;
+  fill(offer, *place, content_for_cluster(record, place->below), record.data(), tags);
   offer.lease_cas = cas;
   return Ready::yes;
 }
@@ -108,7 +120,10 @@ ClusterOffers::Ready ClusterOffers::prepare_block(ClusterOffer& offer,
                                                   std::uint64_t now_ns) {
   const auto place = paths_.place_of(found.name);
   if (!place || (!options_.with_private && !is_for_everybody(found.stat))) return Ready::never;
-  if (const Ready ready = may_be_reached(found.path, now_ns); ready != Ready::yes) return ready;
+  // Whether the path contains links is not known.
+  if (const Ready ready = may_be_reached(found.path, /*is_physical=*/false, now_ns);
+      ready != Ready::yes)
+    return ready;
   fill(offer, *place,
        {.kind = RecordKind::block,
         .below_prefix = place->below,
@@ -117,7 +132,7 @@ ClusterOffers::Ready ClusterOffers::prepare_block(ClusterOffer& offer,
         .fetched_ns = found.fetched_ns,
         .data = {.size = found.bytes.size(),
                  .hash = base::hash_bytes(found.bytes.data(), found.bytes.size())}},
-       found.bytes.data());
+       found.bytes.data(), options_.tags);
   return Ready::yes;
 }
 

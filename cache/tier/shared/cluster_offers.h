@@ -99,11 +99,12 @@ class ClusterOffers final : public OfferSource {
   Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
   bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns);
-  // Whether all users may search the directories above the file. Only then may the file be shared,
-  // because all users can read it from the servers.
-  Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
+  // Whether all users may search the directories that lead to the file. Only then may the file be
+  // shared, because all users can read it from the servers. `is_physical`: the path contains no
+  // links.
+  Ready may_be_reached(std::string_view path, bool is_physical, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
-            const std::byte* data);
+            const std::byte* data, const ClusterTags& tags);
   bool next_pushed(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_of_region(ClusterOffer& offer, std::uint64_t now_ns);
   bool look_at(std::uint32_t segment, std::uint64_t now_ns);

@@ -1,8 +1,9 @@
-// Decides whether all users may search the directories above a file. Each directory is checked by a
-// stat at the origin. A separate thread makes the checks, so that an origin that hangs does not
-// hold up the client's thread. Only one check is in progress at a time, and its result is valid for
-// a minute. The thread starts at the first check. end() tells it to end, without waiting. Thread
-// safety: only the client's thread may use the object.
+// Decides whether all users may reach a file or a directory. Asks the origin for the stats of the
+// directories on the real path, because a link may lead below a directory that is closed. A
+// separate thread makes the checks, so that an origin that hangs does not hold up the client's
+// thread. Only one check is in progress at a time, and its result is valid for a minute. The thread
+// starts at the first check. end() tells it to end, without waiting. Thread safety: only the
+// client's thread may use the object.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,10 @@
 #include "cache/tier/cluster/cluster_client.h"
 
 namespace cube::cache {
+
+// Whether all users may search the directories that lead to this file or directory, and the
+// directory itself. Follows links.
+bool can_be_reached_by_all(const char* path);
 
 class ClusterPathRights {
  public:
@@ -25,7 +30,7 @@ class ClusterPathRights {
 
   // Returns the result of a check, without waiting. Returns `unknown` while this check or another
   // one is in progress.
-  Access access_to(std::string_view directory, std::uint64_t now_ns);
+  Access access_to(std::string_view path, std::uint64_t now_ns);
   // Whether the current check takes so long that other records should not wait for it.
   bool is_stuck(std::uint64_t now_ns) const;
   void end();
@@ -38,7 +43,7 @@ class ClusterPathRights {
     std::uint64_t until_ns = 0;
     bool is_open = false;
   };
-  void ask(std::string_view directory, std::uint64_t now_ns);
+  void ask(std::string_view path, std::uint64_t now_ns);
   void collect(std::uint64_t now_ns);
 
   ClusterClient& client_;

@@ -124,8 +124,8 @@ struct ClusterNode {
   tests::TestCache cache;
 
   explicit ClusterNode(const std::string& prefix, const std::string& server,
-                       std::uint64_t bytes = 16 * tests::k_mib)
-      : cache(bytes, (set_up(prefix, server),
+                       std::uint64_t bytes = 16 * tests::k_mib, const std::string& job = {})
+      : cache(bytes, (set_up(prefix, server, job),
                       [](base::Config& config) { config = next_config(config); })) {}
   ~ClusterNode() { EXPECT_TRUE(cache->stop_cluster(k_patience)); }
   // Returns the bytes that the cache has served, or no value if it has left the file to the origin.
@@ -149,17 +149,19 @@ struct ClusterNode {
   }
 
  private:
-  static inline std::string prefix_, server_;
+  static inline std::string prefix_, server_, job_;
   static base::Config next_config(base::Config config) {
     config.prefixes = {prefix_};
     config.cluster.texts = {server_};
+    config.cluster_job = job_;
     config.cluster_deadline.ms = 10'000;
     config.block = 0;
     return config;
   }
-  static void set_up(const std::string& prefix, const std::string& server) {
+  static void set_up(const std::string& prefix, const std::string& server, const std::string& job) {
     prefix_ = prefix;
     server_ = server;
+    job_ = job;
     set_threads();
   }
 };

@@ -49,6 +49,32 @@ TEST(ClusterTier, ReturnsTheLeaseOfAnUnsharedFile) {
   EXPECT_TRUE(is_given_back(files.dir / "directory"));
   ASSERT_EQ(mkdir((files.dir / "hidden").c_str(), 0700), 0);
   EXPECT_TRUE(is_given_back(files.write("hidden/f", "content")));
+  // A link leads past the directory that is closed to others.
+  ASSERT_EQ(mkdir((files.dir / "hidden/open").c_str(), 0755), 0);
+  const std::string below = files.write("hidden/open/f", "content");
+  ASSERT_EQ(symlink("hidden/open", (files.dir / "link").c_str()), 0);
+  EXPECT_TRUE(is_given_back(files.dir / "link/f"));
+  ASSERT_EQ(symlink(below.c_str(), (files.dir / "alias").c_str()), 0);
+  EXPECT_TRUE(is_given_back(files.dir / "alias"));
+}
+
+// Nodes of a job do not revalidate a record with the job's tag, so an older record has no tag.
+TEST(ClusterTier, TagsNoRecordThatIsOlderThanTheJob) {
+  const SharedFiles files;
+  FakeMemcached server;
+  ClusterNode node(files.dir.path(), server.name(), 16 * tests::k_mib, "job");
+  const auto tag_of = [&](const std::string& path) {
+    server.flush();
+    EXPECT_EQ(node.open(path), "content");
+    EXPECT_TRUE(comes_true([&] { return server.values() == 1; }));
+    std::uint64_t tag = 0;
+    std::memcpy(&tag, server.items().begin()->second.value.data() + offsetof(Record, job_tag),
+                sizeof tag);
+    return tag;
+  };
+  EXPECT_NE(tag_of(files.write("new", "content")), 0U);
+  node.cache->region().header().doubted_ns = UINT64_MAX;
+  EXPECT_EQ(tag_of(files.write("old", "content")), 0U);
 }
 
 // The server answers reads but refuses records.

@@ -65,6 +65,24 @@ TEST(DiskStore, SurvivesARestart) {
   }
 }
 
+// Otherwise the program would end by SIGBUS.
+TEST(DiskStore, ReadOutlivesAnIndexThatHasLostItsPages) {
+  DiskFixture f;
+  append_files(*open_store(f.options), 0, 1);
+  f.options.job = 2;
+  const int error = tests::run_in_child([&]() -> int {
+    const auto store = open_store(f.options);
+    const auto places = store->find(base::hash_path(name_of(0)));
+    CHILD_CHECK(places.begin() != places.end());
+    const auto place = *places.begin();
+    CHILD_CHECK(truncate((f.path() + "/index").c_str(), 0) == 0);
+    const tests::PageBuffer buffer(place.buffer_bytes());
+    CHILD_CHECK(store->read(place, name_of(0), {buffer.data, buffer.size}));
+    return 0;
+  });
+  EXPECT_EQ(error, 0);
+}
+
 TEST(DiskStore, DistinguishesRecordsOfThisRunFromEarlierOnes) {
   DiskFixture f;
   bool of_this_run = false;

@@ -13,6 +13,7 @@
 #include "cache/tier/cluster/limits/token_bucket.h"
 #include "cache/tier/cluster/meta_protocol.h"
 #include "cache/tier/shared/cluster_identity.h"
+#include "cache/tier/shared/cluster_path_rights.h"
 
 namespace cube::cli {
 namespace {
@@ -31,7 +32,7 @@ constexpr milliseconds k_patience(2000), k_send_patience(20'000), k_rest(2000), 
     k_pause(5);
 constexpr std::uint64_t k_token = 1, k_one_request = 128 << 10, k_kept_room = 4 << 20,
                         k_recent_s = 60;
-constexpr std::size_t k_known_directories = 100'000;
+constexpr std::size_t k_known_paths = 100'000;
 
 bool is_recent(const cache::FileTime& time, std::uint64_t now_ns) {
   return time.seconds + static_cast<std::int64_t>(k_recent_s) >
@@ -171,8 +172,8 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
   if ((content.stat.mode & S_IFMT) == S_IFDIR) return refuse(NotShared::directory);
   if (!content.stat.is_regular()) return refuse(NotShared::not_a_file);
   if (content.stat.size > fill_->config.max_file) return refuse(NotShared::too_large);
-  if (!with_private &&
-      ((content.stat.mode & S_IROTH) == 0 || !is_public(path.substr(0, path.rfind('/')))))
+  if (!with_private && ((content.stat.mode & S_IROTH) == 0 ||
+                        !is_public(content.physical ? path.substr(0, path.rfind('/')) : path)))
     return refuse(NotShared::restricted);
   const std::uint64_t size =
       cache::plan_record(0, place.below.size(), content.stat.size, cache::RecordShape::compact).end;
@@ -267,14 +268,10 @@ void ClusterFiller::send(ClusterJob& job, const cache::ClusterPaths::Place& plac
   }
 }
 
-bool ClusterFiller::is_public(std::string_view directory) {
-  if (directory.empty()) return true;
-  const std::string name(directory);
-  if (const auto known = directories_.find(name); known != directories_.end()) return known->second;
-  if (directories_.size() >= k_known_directories) directories_.clear();
-  struct ::stat st {};
-  const bool is_open = ::stat(name.c_str(), &st) == 0 && (st.st_mode & S_IXOTH) != 0;
-  return directories_[name] = is_open && is_public(directory.substr(0, directory.rfind('/')));
+bool ClusterFiller::is_public(const std::string& path) {
+  if (const auto known = are_public_.find(path); known != are_public_.end()) return known->second;
+  if (are_public_.size() >= k_known_paths) are_public_.clear();
+  return are_public_[path] = cache::can_be_reached_by_all(path.c_str());
 }
 
 }  // namespace cube::cli

@@ -64,13 +64,13 @@ class ClusterFiller {
   void server_failed(ClusterJob& job, std::size_t server);
   // Returns a connection to the server, or null.
   PoolTalk* talk_to(std::size_t server);
-  bool is_public(std::string_view directory);
+  bool is_public(const std::string& path);
   bool pay(Server& server, std::uint64_t bytes);
 
   std::shared_ptr<ClusterFill> fill_;
   std::vector<PoolTalk> talks_;
   base::Mapping room_;
-  std::unordered_map<std::string, bool> directories_;  // true: all users may enter the directory
+  std::unordered_map<std::string, bool> are_public_;  // true: all users may reach the path
 };
 
 }  // namespace cube::cli
