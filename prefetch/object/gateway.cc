@@ -142,13 +142,15 @@ void Gateway::take_requests() {
   const std::uint32_t news = mailbox_.news();
   if (taken_news_ == news) return;
   taken_news_ = news;
-  while (auto request = mailbox_.take()) {
-    request->since_ns = std::min(request->since_ns, base::boot_ns());
-    take(*request);
+  for (;;) {
+    auto request = mailbox_.take();
+    if (!request) return;
+    take(std::move(*request));
   }
 }
 
-void Gateway::take(const Request& request) {
+void Gateway::take(Request request) {
+  request.since_ns = std::min(request.since_ns, base::boot_ns());
   auto name = s3::parse_s3_uri(request.url);
   if (!name) {
     mailbox_.finish(request.ticket, EINVAL, request.url + ": not the name of a bucket");
@@ -165,7 +167,7 @@ void Gateway::take(const Request& request) {
     if (may_join) {
       work.askers.push_back(request.ticket);
     } else {
-      work.later.push_back(request);
+      work.later.push_back(std::move(request));
     }
     return;
   }

@@ -55,7 +55,7 @@ class Gateway {
   using WorkPointer = std::shared_ptr<Work>;
 
   void take_requests();
-  void take(const Request& request);
+  void take(Request request);
   void start(const WorkPointer& work);
   void fetch_object(const WorkPointer& work);
   void fetch_copy(const WorkPointer& work);
