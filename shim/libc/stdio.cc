@@ -114,6 +114,13 @@ FILE* make_stream(int fd) {
   return stream;
 }
 
+// Returns -1 for a stream without an fd. libc sets _fileno only in streams over files, so that of
+// an open_memstream is whatever its memory had before.
+int fd_of_stream(const FILE* stream) {
+  constexpr int k_is_file = 0x2000;  // of FILE::_flags
+  return (stream->_flags & k_is_file) != 0 ? stream->_fileno : -1;
+}
+
 bool is_served(int fd) {
   const shim::RowKind kind = shim::g_fds.kind(fd);
   return kind == shim::RowKind::served || kind == shim::RowKind::large;
@@ -226,7 +233,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream,
   const int flags = flags_of(mode);
   if (is_ours(stream)) return reopen_ours(path, flags, stream);
   if (!shim::process::tells()) return libcs(path, mode, stream);
-  const auto held = shim::file_calls::note_close(stream->_fileno);
+  const auto held = shim::file_calls::note_close(fd_of_stream(stream));
   // libc must open the file, so the open is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);
   FILE* const reopened = libcs(path, mode, stream);
@@ -272,13 +279,15 @@ int export_fclose(FILE* stream) {
   void* const wide = shim::wide_part_of(stream);
   // The writer must end after fclose has written the buffered bytes.
   using shim::file_calls::ClosingFd;
-  const auto held =
-      shim::is_served_stream(stream) ? ClosingFd{} : shim::file_calls::note_close(stream->_fileno);
+  const auto held = shim::is_served_stream(stream)
+                        ? ClosingFd{}
+                        : shim::file_calls::note_close(fd_of_stream(stream));
   // A cookie stream closes its fd through our export.
   CUBE_PLAIN(int, { return real::fclose(stream); });
   const bool is_recorded = shim::profile::is_on() && !shim::is_served_stream(stream);
-  const int result =
-      is_recorded ? shim::profiled(CUBE_SUBJECT(close, .fd = stream->_fileno), plain) : plain();
+  const int result = is_recorded
+                         ? shim::profiled(CUBE_SUBJECT(close, .fd = fd_of_stream(stream)), plain)
+                         : plain();
   shim::free_wide_part(wide);
   return result;
 }

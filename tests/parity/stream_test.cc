@@ -265,6 +265,25 @@ PARITY(Stream, WideTextAfterAReopenForWriting) {
   CALL(fclose(stream));
 }
 
+PARITY(Stream, OverMemoryLeavesFdsAlone) {
+  const int fd = CALL(open(t.file("a", 100), O_RDONLY));
+  // libc does not initialize the fd of such a stream, so it is what this memory had before.
+  constexpr std::size_t k_least = 256, k_most = 1024;
+  for (std::size_t size = k_least; size <= k_most; size += 16) {
+    std::vector<int> used(size / sizeof(int), fd);
+    t.line(used.back() == fd ? "used" : "unused");
+  }
+  char* text = nullptr;
+  std::size_t size = 0;
+  FILE* const stream = open_memstream(&text, &size);
+  CALL(fputs("text", stream));
+  CALL(fclose(stream));
+  free(text);
+  char byte = 0;
+  CALL(read(fd, &byte, 1));
+  CALL(close(fd));
+}
+
 PARITY(Stream, AllAreClosedTogether) {
   t.in_child([&] {
     FILE* const one = STDIO(nullptr, fopen(t.file("a", 100), "r"));

@@ -75,18 +75,7 @@ NameChange::NameChange(int dir, const char* path, Of of)
   if (covered_) materialize_below(path_.key());
   if (of == Of::file || !prefix_.empty()) return;
   const KeepErrno keep;
-  const int follow = of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW;
-  auto stat = cache::stat_path(dir, path, follow);
-  if (!stat) return;
-  if (!covered_ && !cache->changes().knows_device(stat->device())) {
-    unknown_device_ = stat->device();
-    if (!is_on_a_way(*stat, dir, path, *cache)) return;
-  }
-  // Another node may have added or removed hard links, which the mount's cached attributes do not
-  // show.
-  if (of == Of::name && stat->is_regular() &&
-      (stat->links > 1 || cache->parts().ram.has_inode(*stat)))
-    stat = cache::stat_path(dir, path, follow | cache::k_ask_server);
+  const auto stat = stat_before(dir, path, *cache);
   if (!stat) return;
   before_ = *stat;
   materialize_other_names(*stat, "rename");
@@ -98,6 +87,23 @@ NameChange::NameChange(int dir, const char* path, Of of)
   // paths. Records under paths with links are dropped by any change of a tree.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
+}
+
+// Returns the stat before the change, or an error if the change cannot matter.
+base::Result<cache::FileStat> NameChange::stat_before(int dir, const char* path,
+                                                      cache::FileCache& cache) {
+  const int follow = of_ == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW;
+  const auto stat = cache::stat_path(dir, path, follow);
+  if (!stat) return stat;
+  if (!covered_ && !cache.changes().knows_device(stat->device())) {
+    unknown_device_ = stat->device();
+    if (!is_on_a_way(*stat, dir, path, cache)) return base::fail(EXDEV);
+  }
+  // Another node may have added or removed hard links, which the mount's cached attributes do not
+  // show.
+  const bool is_to_be_asked = of_ == Of::name && stat->is_regular() &&
+                              (stat->links > 1 || cache.parts().ram.has_inode(*stat));
+  return is_to_be_asked ? cache::stat_path(dir, path, follow | cache::k_ask_server) : stat;
 }
 
 // Whether paths to cached files may lead through this link or directory, although no file of its

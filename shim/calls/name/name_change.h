@@ -52,6 +52,7 @@ class NameChange {
  private:
   static std::optional<cache::FileStat> directory_of(int dir, const char* path);
   static void drop_listing(const cache::FileStat& directory);
+  base::Result<cache::FileStat> stat_before(int dir, const char* path, cache::FileCache& cache);
   bool is_on_a_way(const cache::FileStat& stat, int dir, const char* path, cache::FileCache& cache);
   bool take_real_path(int dir, const char* path);
   bool changes_tree(const Passage& before) const;

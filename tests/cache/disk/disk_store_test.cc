@@ -73,12 +73,10 @@ TEST(DiskStore, ReadOutlivesAnIndexThatHasLostItsPages) {
   const int error = tests::run_in_child([&]() -> int {
     const auto store = open_store(f.options);
     const auto places = store->find(base::hash_path(name_of(0)));
-    CHILD_CHECK(places.begin() != places.end());
     const auto place = *places.begin();
-    CHILD_CHECK(truncate((f.path() + "/index").c_str(), 0) == 0);
+    if (truncate((f.path() + "/index").c_str(), 0) != 0) return 2;
     const tests::PageBuffer buffer(place.buffer_bytes());
-    CHILD_CHECK(store->read(place, name_of(0), {buffer.data, buffer.size}));
-    return 0;
+    return store->read(place, name_of(0), {buffer.data, buffer.size}).has_value() ? 0 : 3;
   });
   EXPECT_EQ(error, 0);
 }
