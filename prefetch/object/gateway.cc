@@ -231,7 +231,7 @@ void Gateway::answer(const cache::MailTicket& ticket, int error, const std::stri
 void Gateway::finish(const WorkPointer& work, int error, const std::string& trouble) {
   for (const auto& ticket : work->askers) answer(ticket, error, trouble);
   works_.erase(work->id);
-  for (const auto& request : work->later) take(request);
+  for (Request& request : work->later) take(std::move(request));
 }
 
 void Gateway::fetch_object(const WorkPointer& work) {
@@ -305,7 +305,7 @@ void Gateway::fetch_copy(const WorkPointer& work) {
   };
   const auto file = std::make_shared<CopyFile>(
       options_.disk_dir, stat_of, [this, work] { tell_progress(*work); }, std::move(present));
-  const auto take = [this, work, file, stat_of, is_of_version](s3::Outcome& outcome) {
+  const auto take = [this, work, file, is_of_version](s3::Outcome& outcome) {
     const auto& head = file->head();
     const cache::ObjectInfo found{head.size, head.modified, cache::mark_of_etag(head.etag)};
     count(work->askers.front(), cache::MailKind::copy, outcome);
