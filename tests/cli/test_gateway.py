@@ -919,6 +919,25 @@ class WarmsUp(GatewayCase):
         self.assertEqual(job.communicate("\n", timeout=DEADLINE_S), ("2000\n", ""))
         self.assertEqual(self.store.requests("GET"), 0)
 
+    def test_a_warm_up_asks_a_process_of_the_job_that_has_its_environment(self):
+        # A program that sets its title overwrites the text from which the kernel answers.
+        overwrite = (
+            "import ctypes, sys\n"
+            "numbers = open('/proc/self/stat').read().rsplit(') ', 1)[1].split()\n"
+            "begin, end = int(numbers[47]), int(numbers[48])\n"
+            "ctypes.memset(begin, 0, end - begin)\n"
+            "print(flush=True)\n"
+            "sys.stdin.readline()\n")
+        job = self.start_job(
+            "import os, subprocess, sys\n"
+            "os.listdir(sys.argv[1])\n"
+            f"subprocess.run([sys.executable, '-c', {overwrite!r}])\n", self.mount)
+        job.stdout.readline()
+        done = self.command("warmup", "--name", self.name, "s3://bucket/train/1/")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertIn(b"10 fetched", done.stdout)
+        self.assertEqual(job.communicate("\n", timeout=DEADLINE_S), ("", ""))
+
     def test_objects_without_room_are_not_requested(self):
         for number in range(40):
             self.store.objects[f"train/large {number}"] = bytes(1_000_000)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/base/sys.h"
@@ -48,15 +49,19 @@ RunningJob find_running_job(const cache::Region& region) {
     job_row = i;
   }
   // If the job's first process is `cubeshim run`, settings that were given as options are only in
-  // the environment of its program.
-  std::uint32_t pid = job.leader.pid;
-  for (std::uint32_t i = 0; pid != 0 && i < cache::slots_reached(region); ++i) {
+  // the environment of its program. A process that ends has none, and one that sets its title may
+  // have overwritten it.
+  if (job.leader.pid != 0) job.environment = environment_of(job.leader.pid);
+  for (std::uint32_t i = cache::slots_reached(region); job.leader.pid != 0 && i-- > 0;) {
     const auto& slot = region.process_slot(i);
-    if (slot.used.load() != 0 && slot.job == job_row &&
-        base::liveness_of(slot.process) == base::Liveness::alive)
-      pid = slot.process.pid;
+    if (slot.used.load() == 0 || slot.job != job_row ||
+        base::liveness_of(slot.process) != base::Liveness::alive)
+      continue;
+    auto found = environment_of(slot.process.pid);
+    if (found.empty()) continue;
+    job.environment = std::move(found);
+    break;
   }
-  if (pid != 0) job.environment = environment_of(pid);
   return job;
 }
 
