@@ -55,7 +55,7 @@ class Case(unittest.TestCase):
             if not k.startswith("CUBESHIM_") and k != "LD_PRELOAD"
         }
         return subprocess.run([COMMAND, *map(str, words)], capture_output=True,
-                              env=clean | (env or {}), timeout=60, **options)
+                              env=clean | (env or {}), timeout=300, **options)
 
     def run_program(self, *words, options=()):
         return self.command("run", "-p", self.data, "--name", self.name, "--ram", "32M", *options,

@@ -186,7 +186,7 @@ class PacksBuckets(BucketCase):
         child = self.start("pack", "s3://bucket/train", self.file, env=known,
                            stderr=subprocess.PIPE)
         self.store.after(100, lambda: child.send_signal(signal.SIGINT))
-        self.assertIn(b"interrupted", child.communicate(timeout=60)[1])
+        self.assertIn(b"interrupted", child.communicate(timeout=300)[1])
         done = self.command("pack", "--json", "s3://bucket/train", self.file, env=known)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["resumed"], 512)

@@ -58,7 +58,7 @@ class Run(Case):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         self.assertEqual(
             subprocess.run([*inside, "sh", "-c", "kill -9 $$"], env=clean, capture_output=True,
-                           timeout=60).returncode, 137)
+                           timeout=300).returncode, 137)
 
     def serve_until_killed(self, *before, options=()):
         """Starts a job, the leader of a process group, that has read a file twice and waits."""
@@ -80,7 +80,7 @@ class Run(Case):
                              (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)):
             job = self.serve_until_killed()
             send(job.pid, number)
-            told = job.communicate(timeout=60)[1]
+            told = job.communicate(timeout=300)[1]
             self.assertEqual(job.returncode, -number)
             report = json.loads(told)
             self.assertEqual((report["misses"], report["hits"]["ram"]), (1, 1))
@@ -89,7 +89,7 @@ class Run(Case):
     def test_a_kept_region_outlives_a_killed_program(self):
         job = self.serve_until_killed(options=["--ram-keep", "1"])
         job.terminate()
-        self.assertEqual(json.loads(job.communicate(timeout=60)[1])["misses"], 1)
+        self.assertEqual(json.loads(job.communicate(timeout=300)[1])["misses"], 1)
         self.assertTrue(self.region.exists())
 
     def test_job_is_warned_if_the_cache_keeps_another_size(self):
@@ -262,7 +262,7 @@ class Run(Case):
             with tempfile.TemporaryFile("w+") as told:
                 subprocess.run(["bash", "-c", f"exec 9>&{told.fileno()}\n{shell}"],
                                pass_fds=[told.fileno()], stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
                 told.seek(0)
                 still_open = "".join(fd for fd in "012" if fd not in closed)
                 self.assertEqual(told.read(), f"0\n{still_open}\n", closed)
@@ -274,14 +274,14 @@ class Run(Case):
             "LD_PRELOAD": library
         }
         done = subprocess.run(["cat", self.file, self.file], env=os.environ | env,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=300)
         self.assertEqual(done.stdout, CONTENT * 2)
         self.assertIn(b": 1 from memory, 1 from the mount\n", done.stderr)
 
     def test_command_without_its_library_fails_with_a_message(self):
         alone = self.data / "cubeshim"
         shutil.copy(COMMAND, alone)
-        done = subprocess.run([alone, "library"], capture_output=True, timeout=60)
+        done = subprocess.run([alone, "library"], capture_output=True, timeout=300)
         self.assertEqual((done.returncode, done.stdout), (1, b""))
         self.assertIn(b"cubeshim: libcubeshim.so did not come with this command", done.stderr)
 
@@ -297,7 +297,7 @@ class Run(Case):
                                                                         False), (65534, 0, True)):
             os.chown(there, of_command, -1)
             os.chown(library, of_library, -1)
-            done = subprocess.run([there, "library"], capture_output=True, timeout=60)
+            done = subprocess.run([there, "library"], capture_output=True, timeout=300)
             self.assertEqual(done.stdout.decode(), f"{library}\n" if is_found else "",
                              (of_command, of_library))
 
@@ -358,7 +358,7 @@ class Run(Case):
                                     self.name], ["man"], ["completion", "bash"], ["library"]):
             with self.subTest(words=words), open("/dev/full", "wb") as full:
                 done = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE,
-                                      timeout=60)
+                                      timeout=300)
                 self.assertEqual((done.returncode, done.stderr),
                                  (1, b"cubeshim: cannot write to standard output\n"))
 
@@ -423,13 +423,13 @@ class Run(Case):
             ({"CUBESHIM_PREFIX": "/x",
               "CUBESHIM_STRICT": "1"}, 2, b"did you mean CUBESHIM_PREFIXES?"),
         ):
-            done = subprocess.run(words, env=clean | env, capture_output=True, timeout=60)
+            done = subprocess.run(words, env=clean | env, capture_output=True, timeout=300)
             self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")),
                              (status, b"", 1), (env, done.stderr))
             self.assertIn(text, done.stderr)
         self.assertEqual(
             subprocess.run(words, env=clean | {"CUBESHIM_LOG": "error"}, capture_output=True,
-                           timeout=60).stderr, b"")
+                           timeout=300).stderr, b"")
 
     def test_a_relative_prefix_serves(self):
         done = self.command("run", "-p", "data", "--name", self.name, "--ram", "32M",

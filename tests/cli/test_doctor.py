@@ -180,7 +180,7 @@ class Doctor(Case):
             shutil.copy(Path(COMMAND).with_name(name), place / name)
         for words, health in (([], "warn"), (["--announce", "0"], None)):
             done = subprocess.run([place / "cubeshim", "doctor", "--json", "-p", self.data, *words],
-                                  capture_output=True, text=True, timeout=60)
+                                  capture_output=True, text=True, timeout=300)
             found = [
                 f for f in json.loads(done.stdout)
                 if "data loaders of Python announce nothing" in f["what"]
@@ -437,14 +437,14 @@ class Programs(Case):
         alone = self.place / "cubeshim"
         shutil.copy(COMMAND, alone)
         done = subprocess.run([alone, "doctor", "-p", self.data], capture_output=True, text=True,
-                              timeout=60)
+                              timeout=300)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(
             done.stdout,
             r"fail  Linux .*, glibc .*: too old, because .*/libcubeshim.so needs glibc 2.99\n")
         (self.place / "libcubeshim.so").unlink()
         done = subprocess.run([alone, "doctor", "-p", self.data], capture_output=True, text=True,
-                              timeout=60)
+                              timeout=300)
         self.assertIn("there is no libcubeshim.so for this machine", done.stdout)
 
 

@@ -62,7 +62,7 @@ class DoctorOfTheCluster(Case):
                 *command
             ]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
-        done = subprocess.run(list(map(str, command)), capture_output=True, env=clean, timeout=60,
+        done = subprocess.run(list(map(str, command)), capture_output=True, env=clean, timeout=300,
                               **options)
         findings = [(f["health"], f["what"], f["advice"]) for f in json.loads(done.stdout)]
         return done.returncode, [

@@ -162,11 +162,11 @@ class Figures(ExporterCase):
     def test_a_browser_gets_a_page_that_leads_to_the_metrics(self):
         exporter = Exporter(self)
         root = exporter.url.removesuffix("metrics")
-        with urllib.request.urlopen(root, timeout=60) as answer:
+        with urllib.request.urlopen(root, timeout=300) as answer:
             self.assertEqual(answer.headers.get_content_type(), "text/html")
             self.assertIn('<a href="metrics">', answer.read().decode())
         with self.assertRaises(urllib.error.HTTPError) as other:
-            urllib.request.urlopen(root + "other", timeout=60)
+            urllib.request.urlopen(root + "other", timeout=300)
         self.addCleanup(other.exception.close)
         self.assertEqual(other.exception.code, 404)
         exporter.scrape()
@@ -266,7 +266,7 @@ class Refused(ExporterCase):
         child = self.start("exporter", "--listen", "[::1]:0", "--ram-dir", self.ram_dir,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if url := child.stdout.readline().decode().strip():
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(url, timeout=300) as answer:
                 self.assertIn(b"cubeshim_exporter_build_info", answer.read())
             return
         self.assertRegex(child.stderr.read().decode(),

@@ -292,7 +292,7 @@ class Looking(Pack):
         terminal = Terminal(120, 40)
         self.addCleanup(terminal.close)
         subprocess.run([COMMAND, "extract", self.pack, self.out], stdin=subprocess.DEVNULL,
-                       stdout=subprocess.DEVNULL, stderr=terminal.slave, timeout=60)
+                       stdout=subprocess.DEVNULL, stderr=terminal.slave, timeout=300)
         terminal.until("^cubeshim: 25 were there already; ", is_full=False)
         told = terminal.text().split("\n")
         self.assertEqual([line for line in told if "File exists" in line],
@@ -415,7 +415,7 @@ class Trouble(Pack):
 
             child = subprocess.Popen([COMMAND, "pack", "-q", self.data, self.pack, "--jobs", "2"],
                                      preexec_fn=limit)
-            self.assertEqual(child.wait(timeout=60), -signal.SIGXFSZ)
+            self.assertEqual(child.wait(timeout=300), -signal.SIGXFSZ)
             self.assertEqual(size_of(partial), size)
         done = json.loads(self.command("pack", "-q", "--json", self.data, self.pack).stdout)
         self.assertEqual(digest(self.pack), reference)
@@ -431,7 +431,7 @@ class Trouble(Pack):
         while child.poll() is None and not partial.exists():
             pass
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=60)
+        _, errors = child.communicate(timeout=300)
         if child.returncode == 0:
             self.skipTest("it was done before the signal came")
         self.assertEqual(child.returncode, 128 + signal.SIGINT)

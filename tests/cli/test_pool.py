@@ -20,7 +20,7 @@ FLAGS = "-M -m 64 -I 17m -t 4 -c {} -X -o slab_chunk_max=16384 -l {} -p {} -U 0"
 
 
 def talk(port, text, address="127.0.0.1"):
-    with socket.create_connection((address, port), timeout=60) as one:
+    with socket.create_connection((address, port), timeout=300) as one:
         one.sendall(text)
         found = b""
         while not found.endswith((b"END\r\n", b"STORED\r\n", b"EN\r\n",

@@ -74,7 +74,7 @@ class Progress(OnTerminal):
         by_library = subprocess.Popen(words, env=os.environ | self.library_on(),
                                       stderr=subprocess.PIPE)
         by_command = self.run_program(*words, options=["--progress", "1"])
-        for told in (by_library.communicate(timeout=60)[1], by_command.stderr):
+        for told in (by_library.communicate(timeout=300)[1], by_command.stderr):
             self.assertIn(b"cubeshim: served: ", told)
             self.assertNotIn(b" % from the cache; ", told)
 
@@ -104,7 +104,7 @@ class Lines(OnTerminal):
         self.addCleanup(terminal.close)
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         subprocess.run([COMMAND, *words], stdin=subprocess.DEVNULL, stdout=terminal.slave,
-                       stderr=subprocess.DEVNULL, env=clean, timeout=60)
+                       stderr=subprocess.DEVNULL, env=clean, timeout=300)
         # The last row is printed last.
         os.write(terminal.slave, b"end of it")
         terminal.until("^end of it$", is_full=False)
@@ -207,7 +207,7 @@ class Colors(OnTerminal):
             self.addCleanup(terminal.close)
             self.keep_a_region()
             subprocess.run([COMMAND, "clear", "--name", self.name], stdin=subprocess.DEVNULL,
-                           stdout=terminal.slave, check=True, timeout=60,
+                           stdout=terminal.slave, check=True, timeout=300,
                            env=os.environ | {"TERM": "xterm", "NO_COLOR": no_color})
             terminal.until(r"^removed /dev/shm/", is_full=False)
             self.assertEqual(terminal.screen.buffer[0][0].fg, color)

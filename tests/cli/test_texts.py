@@ -110,7 +110,7 @@ class Help(Texts):
         self.assertEqual(self.command(*words, cwd=self.data.parent).returncode, 0)
         example, = re.findall(r"cubeshim (profile --read .*)", self.help_of("profile", "--help"))
         done = subprocess.run(f"{COMMAND} {example}", shell=True, cwd=self.data.parent,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=300)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
 
     def test_brief_help_explains_how_to_see_all_options(self):
@@ -213,7 +213,7 @@ class Completion(Texts):
         done = subprocess.run([
             "bash", "--norc", "-c", f"source {self.script('bash')}; COMP_WORDS=({line}); "
             f"COMP_CWORD={len(words)}; _cubeshim; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-        ], capture_output=True, text=True, timeout=60)
+        ], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.stderr, "")
         return done.stdout.split()
 
@@ -261,14 +261,14 @@ class Manual(Texts):
     def formatted(self):
         env = dict(os.environ, MANWIDTH="200", LC_ALL="C.UTF-8")
         done = subprocess.run(["man", "--warnings", "-l", self.page], capture_output=True,
-                              text=True, env=env, timeout=60)
+                              text=True, env=env, timeout=300)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return re.sub(".\b", "", done.stdout)
 
     def test_the_formatters_find_nothing_wrong(self):
         self.formatted()
         checked = subprocess.run(["mandoc", "-T", "lint", self.page], capture_output=True,
-                                 text=True, timeout=60)
+                                 text=True, timeout=300)
         self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
 
     def test_every_command_and_every_option_is_described(self):

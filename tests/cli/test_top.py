@@ -151,7 +151,7 @@ class Top(Case):
             ]
         for child in (top, table):
             child.kill()
-        job.communicate(b"end\n", timeout=60)
+        job.communicate(b"end\n", timeout=300)
         return worst, cells
 
     def test_a_cache_that_is_cut_short_meanwhile_is_left_out(self):
@@ -159,7 +159,7 @@ class Top(Case):
         top = self.top("--count", "3")
         self.assertIn(b"used by", top.stdout.readline())
         os.truncate(self.region, 8192)
-        _, errors = top.communicate(timeout=60)
+        _, errors = top.communicate(timeout=300)
         job.kill()
         self.assertEqual(top.returncode, 0)
         self.assertIn(f"{self.region} was cut short while it was read", errors.decode())
@@ -208,7 +208,7 @@ class Top(Case):
         self.assertRegex(
             table.stdout.readline().decode(),
             r"3\.[01] MiB of \d+\.\d MiB used, 3\.0 MiB by large files; 1 record, 1 process\n")
-        job.communicate(b"end\n", timeout=60)
+        job.communicate(b"end\n", timeout=300)
         while "has ended" not in (last := table.stdout.readline().decode()):
             self.assertNotEqual(last, "")
             self.assertLessEqual(len(last), 81)
@@ -238,9 +238,9 @@ class Top(Case):
             line = json.loads(top.stdout.readline())
             for name in sums:
                 sums[name] += line["jobs"][0]["metadata"][name] * line["seconds"]
-        self.assertEqual(
-            (round(sums["listings_per_s"]), round(sums["negative_per_s"]), round(sums["read_per_s"])),
-            (36, 1, 9))
+        self.assertEqual((round(sums["listings_per_s"]), round(sums["negative_per_s"])), (36, 1))
+        # On a busy machine, a thread that reads ahead may read a directory at the same time.
+        self.assertIn(round(sums["read_per_s"]), range(9, 19))
         text = table.stdout.readline()
         while b"METADATA" not in text:
             text = table.stdout.readline()
@@ -284,7 +284,7 @@ class Top(Case):
         job = self.start_job()
         top = self.top()
         self.assertTrue(top.stdout.readline())
-        job.communicate(b"go\nend\n", timeout=60)
+        job.communicate(b"go\nend\n", timeout=300)
         line = top.stdout.readline().decode()
         while "has ended" not in line:
             line = top.stdout.readline().decode()
@@ -305,7 +305,7 @@ class Top(Case):
         top = self.top("--json")
         pids = {row["pid"] for row in json.loads(top.stdout.readline())["jobs"]}
         self.assertEqual(pids, {staying.pid, job.pid})
-        job.communicate(b"go\nend\n", timeout=60)
+        job.communicate(b"go\nend\n", timeout=300)
         ended = []
         while not ended:
             ended = [
@@ -321,7 +321,7 @@ class Top(Case):
         top = self.top("--json")
         opens = 0
         top.stdout.readline()
-        job.communicate(b"go\nend\n", timeout=60)
+        job.communicate(b"go\nend\n", timeout=300)
         while True:
             line = json.loads(top.stdout.readline())
             opens += sum(row["opens_per_s"] * line["seconds"] for row in line["jobs"])
@@ -339,7 +339,7 @@ class Top(Case):
         seen = ""
         while "opens/s" not in seen:
             seen += os.read(master, 4096).decode()
-        job.communicate(b"go\nend\n", timeout=60)
+        job.communicate(b"go\nend\n", timeout=300)
         while "waiting for a job" not in seen:
             seen += os.read(master, 4096).decode()
         screen = seen[seen.rindex("\x1b[H\x1b[2J"):]

@@ -177,7 +177,7 @@ class Screen(TopCase):
     def test_a_job_that_ends_meanwhile_keeps_its_page(self):
         job = self.job(opens=9)
         top = self.into(job)
-        job.communicate(b"end\n", timeout=60)
+        job.communicate(b"end\n", timeout=300)
         top.until(rf"^job {job.pid} has ended: .*cubeshim run -p ")
         top.until(r"^served: 10 file opens, ")
         top.press("\n\n" + ESCAPE)
@@ -192,7 +192,7 @@ class Screen(TopCase):
         for job in (*jobs, last):
             top.until(rf"^ +{job.pid} ")
         for job in jobs:
-            job.communicate(b"end\n", timeout=60)
+            job.communicate(b"end\n", timeout=300)
         top.until(r"1 cache, 1 job;")
         self.assertEqual(top.text().count(" has ended: "), 3, top.text())
 

@@ -80,7 +80,7 @@ class Load(Warmup):
         self.assertEqual((status, summary["fetched"], summary["cached"]), (1, 59, 1))
         self.assertEqual(self.reasons(summary),
                          {"outside CUBESHIM_PREFIXES": 1, "larger than CUBESHIM_MAX_FILE": 1})
-        _, errors = job.communicate(b"read\n", timeout=60)
+        _, errors = job.communicate(b"read\n", timeout=300)
         report = json.loads(errors)
         self.assertEqual((report["misses"], report["hits"]["ram"], report["prefetch"]["fetched"]),
                          (1, 60, 59))
@@ -105,9 +105,9 @@ class Load(Warmup):
         child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE)
         self.wait_until_held()
-        job.communicate(b"end\n", timeout=60)
+        job.communicate(b"end\n", timeout=300)
         self.script("go")
-        _, errors = child.communicate(timeout=60)
+        _, errors = child.communicate(timeout=300)
         self.assertEqual((child.returncode, self.region.exists()), (1, False))
         self.assertIn(b"the job has ended, and the cache with it", errors)
 
@@ -117,9 +117,9 @@ class Load(Warmup):
         child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE)
         self.wait_until_held()
-        job.communicate(b"end\n", timeout=60)
+        job.communicate(b"end\n", timeout=300)
         self.script("go")
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
         self.assertEqual((child.returncode, self.region.exists()), (0, True))
 
     def test_cached_files_are_not_read_again(self):
@@ -169,7 +169,7 @@ class Load(Warmup):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 self.wait_until_held()
                 child.send_signal(number)
-                output, errors = child.communicate(timeout=60)
+                output, errors = child.communicate(timeout=300)
                 self.script("clear")
                 summary = json.loads(output)
                 self.assertEqual((child.returncode, summary["interrupted"], errors),
@@ -216,7 +216,7 @@ class Lists(Warmup):
     def test_standard_input_is_a_list_of_paths_below_the_working_directory(self):
         names = "".join(f"{name}\0" for name in self.names).encode()
         done = subprocess.run([COMMAND, *self.words("--json", "--filelist", "-")], input=names,
-                              cwd=self.mount, capture_output=True, timeout=60)
+                              cwd=self.mount, capture_output=True, timeout=300)
         self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 60),
                          done.stderr)
 
@@ -227,7 +227,7 @@ class Lists(Warmup):
             self.command("clear", "--name", self.name)
             # A shell that has entered the directory through the link names the link.
             done = subprocess.run([COMMAND, *self.words("--json", "-p", prefix, "a")], cwd=link,
-                                  capture_output=True, timeout=60,
+                                  capture_output=True, timeout=300,
                                   env=os.environ | {"PWD": str(link)})
             self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 20),
                              done.stderr)
@@ -335,7 +335,7 @@ class Evicts(Warmup):
         job = self.start_job()
         status, summary, _ = self.warmup("--evict", self.mount / "a/0", keep=False)
         self.assertEqual((status, summary["evicted"]), (0, 1))
-        _, errors = job.communicate(b"read\n", timeout=60)
+        _, errors = job.communicate(b"read\n", timeout=300)
         report = json.loads(errors)
         self.assertEqual(
             report["misses"] + report["prefetch"]["fetched"] - report["prefetch"]["duplicate"], 61)
@@ -384,7 +384,7 @@ class Shows(Warmup):
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         line = child.stderr.readline().decode()
         self.script("clear")
-        output, _ = child.communicate(timeout=60)
+        output, _ = child.communicate(timeout=300)
         self.assertRegex(
             line,
             r"^cubeshim: \d+ of 60 files, [\d.]+ (KiB|bytes), .*/s, \d+ files/s(, \d+:\d\d "
@@ -405,7 +405,7 @@ class Shows(Warmup):
         while " of 60 files" not in got:
             got += os.read(master, 4096).decode()
         self.script("clear")
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
         os.set_blocking(master, False)
         try:
             while more := os.read(master, 4096).decode():
@@ -425,7 +425,7 @@ class Shows(Warmup):
                            stdout=subprocess.PIPE, stderr=slave)
         self.wait_until_held()
         self.script("clear")
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
         # Only this process still has the other end of the terminal, so no text arrives except its
         # own.
         os.write(slave, b"end")
@@ -531,7 +531,7 @@ class Large(Warmup):
             got += os.read(master, 4096).decode()
         self.wait_until_held()
         self.script("clear")
-        output, _ = child.communicate(timeout=60)
+        output, _ = child.communicate(timeout=300)
         os.close(master)
         self.assertRegex(
             got, line +
@@ -546,7 +546,7 @@ class Large(Warmup):
                            stderr=subprocess.PIPE)
         self.wait_until_held()
         child.send_signal(signal.SIGINT)
-        output, errors = child.communicate(timeout=60)
+        output, errors = child.communicate(timeout=300)
         self.script("clear")
         summary = json.loads(output)
         self.assertEqual((child.returncode, summary["interrupted"], summary["fetched"], errors),
@@ -614,7 +614,7 @@ class Packed(Warmup):
         del self.packs
         status, summary, errors = self.warmup(self.prefix, keep=False)
         self.assertEqual((status, summary["fetched"] + summary["cached"], errors), (0, 61, ""))
-        out, told = job.communicate(b"\n", timeout=60)
+        out, told = job.communicate(b"\n", timeout=300)
         expected = sorted(f"{folder}/{i}" for folder in ("a", "b") for i in range(20))
         self.assertEqual(len(out), sum(len((self.source / name).read_bytes()) for name in expected))
         self.assertEqual(json.loads(told)["misses"], 1, told)
