@@ -187,8 +187,9 @@ bool has_other_threads() {
 // function closes the placeholder first. The process must have only one thread, because another
 // thread could open a file under the free fd, or fork a child without the file.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
-  // A copy by the gateway needs two fds, so it could still fail after the close.
-  if (file.large != nullptr || has_other_threads()) return -EMFILE;
+  // A copy by the gateway needs two fds, so it could still fail after the close. The fd of a copy
+  // holds bytes that a placeholder does not.
+  if (file.large != nullptr || file.is_copy() || has_other_threads()) return -EMFILE;
   struct ::rlimit limit {};
   // The program may have lowered the limit since the open. The kernel returns no fd at or above the
   // limit.
