@@ -10,6 +10,7 @@
 #include "cache/region/last_changes.h"
 #include "cache/region/posix_locks.h"
 #include "shim/fd/moved_file.h"
+#include "shim/fd/placeholder.h"
 #include "shim/process/attachment.h"
 #include "shim/process/process.h"
 
@@ -147,13 +148,17 @@ int copy_of_object(const OpenFile& file) {
   return copy ? copy->release() : -copy.error().value;
 }
 
+// True if the origin still has the file. A lock on a copy, or a change of the copy, would not
+// affect that file.
+bool is_refused(const OpenFile& file, Accept accept, int error) {
+  return accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(error);
+}
+
 int open_or_copy(const OpenFile& file, Accept accept) {
   if (file.large != nullptr) return copy_of_object(file);
   const int fd = open_origin(file, accept);
   if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  // The origin still has the file. A lock on a copy, or a change of the copy, would not affect that
-  // file.
-  if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
+  if (is_refused(file, accept, fd)) return fd;
   return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
                       file.record->stat);
 }
@@ -182,8 +187,9 @@ bool has_other_threads() {
 // function closes the placeholder first. The process must have only one thread, because another
 // thread could open a file under the free fd, or fork a child without the file.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
-  // A copy by the gateway needs two fds, so it could still fail after the close.
-  if (file.large != nullptr || has_other_threads()) return -EMFILE;
+  // A copy by the gateway needs two fds, so it could still fail after the close. The fd of a copy
+  // holds bytes that a placeholder does not.
+  if (file.large != nullptr || file.is_copy() || has_other_threads()) return -EMFILE;
   struct ::rlimit limit {};
   // The program may have lowered the limit since the open. The kernel returns no fd at or above the
   // limit.
@@ -191,8 +197,11 @@ int open_at_limit(const OpenFile& file, Accept accept, int fd) {
       limit.rlim_cur <= static_cast<rlim_t>(fd))
     return -EMFILE;
   sys::close(fd);
-  const int kernel_fd = open_origin(file, accept);
-  return kernel_fd >= 0 ? kernel_fd : sealed_copy(file);
+  int opened = open_origin(file, accept);
+  if (opened < 0 && !is_refused(file, accept, opened)) opened = sealed_copy(file);
+  // The file stays served under the fd, which is the only free one.
+  if (opened < 0) placeholder::open_fresh();
+  return opened;
 }
 
 int open_above_limit(const OpenFile& file, Accept accept) {

@@ -50,16 +50,6 @@ int dup_model(int least) {
   return -EBADF;
 }
 
-int open_fresh() {
-  // /proc/self/exe is not suitable, because qemu-user and other emulators open the emulated program
-  // for this name.
-  const long fd = sys::open("/proc/self/root", O_PATH | O_NOFOLLOW | O_CLOEXEC);
-  if (!sys::failed(fd)) return static_cast<int>(fd);
-  // Without /proc, no symbolic link is certain to exist. Calls on a directory fail with EBADF or
-  // EISDIR.
-  return static_cast<int>(sys::open("/", O_PATH | O_CLOEXEC));
-}
-
 void close_parked(int fd) {
   sys::close(fd);
   note_freed(fd);
@@ -109,6 +99,16 @@ int take_lowest() {
 }
 
 }  // namespace
+
+int open_fresh() {
+  // /proc/self/exe is not suitable, because qemu-user and other emulators open the emulated program
+  // for this name.
+  const long fd = sys::open("/proc/self/root", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  if (!sys::failed(fd)) return static_cast<int>(fd);
+  // Without /proc, no symbolic link is certain to exist. Calls on a directory fail with EBADF or
+  // EISDIR.
+  return static_cast<int>(sys::open("/", O_PATH | O_CLOEXEC));
+}
 
 void unpark_slow() {
   if (!process::owns_table()) return;

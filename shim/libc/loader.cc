@@ -6,6 +6,7 @@
 #include "shim/calls/loaded_calls.h"
 #include "shim/calls/open/program_file.h"
 #include "shim/libc/exports.h"
+#include "shim/path/fd_path.h"
 #include "shim/process/own_library.h"
 #include "shim/process/process.h"
 #include "shim/process/real_libc.h"
@@ -79,6 +80,7 @@ bool may_be_ours(void* library, const char* name, const void* caller) {
 extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(const char** path,
                                                                                int flags) {
   shim::loaded_calls::before_dlopen(flags);
+  if (process::is_active()) shim::materialize_named(*path);
   *path = shim::name_for_loader(*path);
   return real::g_dlopen.find();
 }

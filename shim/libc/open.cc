@@ -1,19 +1,23 @@
 // open and its variants, which hooks.def lists. Each function asks the shim first, then libc.
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+
 #include <cstdarg>
 #include <cstdlib>
+#include <cstring>
 
-#include "shim/calls/file_calls.h"
 #include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/open_plan.h"
+#include "shim/fd/materialize.h"
 #include "shim/libc/answers.h"
 #include "shim/libc/open_by.h"
 #include "shim/path/spelling.h"
 #include "shim/process/cancellation.h"
+#include "shim/process/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
-namespace calls = cube::shim::file_calls;
 using cube::shim::open_by;
 
 #define CUBE_OPEN(name, dir, path, declaration, ...)                                        \
@@ -41,6 +45,20 @@ CUBE_OPEN_FIXED(__openat_2, dir, path, flags, (int dir, const char* path, int fl
                 flags)
 CUBE_OPEN_FIXED(__openat64_2, dir, path, flags, (int dir, const char* path, int flags), dir, path,
                 flags)
+// Only the kernel can follow features that openat lacks, so such an open is planned with a flag
+// that is never served. libc has this function since 2.43.
+int export_openat2(int dir, const char* path, const ::open_how* how, size_t n) {
+  const bool known = !shim::is_bad_pointer(how, sizeof *how) && n >= sizeof *how;
+  shim::materialize(dir);
+  const char* planned = path;
+  // With RESOLVE_IN_ROOT, an absolute path begins at `dir`.
+  if (known && (how->resolve & RESOLVE_IN_ROOT) != 0 &&
+      shim::path_filter::is_readable_pointer(path))
+    planned = path[std::strspn(path, "/")] == '\0' ? "." : path + std::strspn(path, "/");
+  shim::OpenPlan plan(dir, planned,
+                      known ? static_cast<int>(how->flags) | O_NOATIME : O_RDONLY | O_NOATIME);
+  return plan.note(static_cast<int>(real::syscall(SYS_openat2, dir, path, how, n)));
+}
 constexpr int k_creat = O_CREAT | O_WRONLY | O_TRUNC;
 CUBE_OPEN_FIXED(creat, AT_FDCWD, path, k_creat, (const char* path, mode_t mode), path, mode)
 CUBE_OPEN_FIXED(creat64, AT_FDCWD, path, k_creat, (const char* path, mode_t mode), path, mode)

@@ -16,6 +16,7 @@
 #include "shim/libc/exports.h"
 #include "shim/lifecycle/fork.h"
 #include "shim/lifecycle/lifecycle.h"
+#include "shim/path/fd_path.h"
 #include "shim/process/attachment.h"
 #include "shim/process/ended_children.h"
 #include "shim/process/process.h"
@@ -30,8 +31,10 @@ namespace lifecycle = cube::shim::lifecycle;
 
 namespace {
 
-void before_exec() {
+// `path`: the program's file, which may be named by an fd.
+void before_exec(const char* path = nullptr, int dir = AT_FDCWD) {
   if (!process::owns_table()) return;
+  if (process::is_active()) shim::materialize_named(path, dir);
   shim::profile::before_exec();
   shim::materialize_all(/*only_inherited=*/true, "exec");
   cube::cache::PosixLocks::keep_over_exec();
@@ -81,7 +84,7 @@ void collect_arguments(const char* first, va_list list, char** to, std::size_t n
 
 #define CUBE_EXEC(name, declaration, ...)                            \
   int export_##name declaration {                                    \
-    before_exec();                                                   \
+    before_exec(path);                                               \
     CUBE_PROGRAM(path, arguments);                                   \
     return exec_has_failed(real::name(__VA_ARGS__), AT_FDCWD, path); \
   }
@@ -90,7 +93,7 @@ CUBE_EXEC(execve, (const char* path, char* const* arguments, char* const* enviro
 CUBE_EXEC(execv, (const char* path, char* const* arguments), path, arguments)
 #define CUBE_EXEC_SEARCH(name, declaration, ...)             \
   int export_##name declaration {                            \
-    before_exec();                                           \
+    before_exec(file);                                       \
     CUBE_PROGRAM(file, arguments);                           \
     return search_has_failed(real::name(__VA_ARGS__), file); \
   }
@@ -100,7 +103,7 @@ CUBE_EXEC_SEARCH(execvpe, (const char* file, char* const* arguments, char* const
 
 int export_execveat(int dir, const char* path, char* const* arguments, char* const* environment,
                     int flags) {
-  before_exec();
+  before_exec(path, dir);
   shim::materialize(dir);
   return exec_has_failed(real::execveat(dir, path, arguments, environment, flags), dir, path,
                          (flags & AT_SYMLINK_NOFOLLOW) != 0);

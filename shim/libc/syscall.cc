@@ -12,6 +12,7 @@
 #include "cache/base/sys.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/kernel_answer.h"
+#include "shim/calls/name/name_change.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/syscall_table.h"
 #include "shim/fd/materialize.h"
@@ -19,6 +20,7 @@
 #include "shim/libc/syscall_forward.h"
 #include "shim/lifecycle/fork.h"
 #include "shim/lifecycle/lifecycle.h"
+#include "shim/path/fd_path.h"
 #include "shim/process/cancellation.h"
 #include "shim/process/ended_children.h"
 #include "shim/process/process.h"
@@ -41,13 +43,39 @@ std::uint64_t clone_flags(long number, const long (&arguments)[6]) {
   return number == SYS_clone3 && !shim::is_bad_pointer(flags, sizeof *flags) ? *flags : 0;
 }
 
+// Calls on a path that are not forwarded. The path may name an fd.
+void materialize_named(long number, const long (&a)[6]) {
+  const auto name = [](long path, long dir = AT_FDCWD) {
+    const auto* const text = reinterpret_cast<const char*>(path);
+    if (!shim::path_filter::is_unmapped(text)) shim::materialize_named(text, static_cast<int>(dir));
+  };
+  switch (number) {
+    case SYS_newfstatat:
+    case SYS_statx:
+    case SYS_faccessat:
+    case SYS_faccessat2:
+    case SYS_readlinkat:
+    case SYS_name_to_handle_at:
+    case SYS_open_tree: return name(a[1], a[0]);
+    case SYS_inotify_add_watch: return name(a[1]);
+    case SYS_fanotify_mark: return name(a[4], a[3]);
+#if defined(SYS_stat)
+    case SYS_stat:
+    case SYS_lstat:
+    case SYS_access:
+    case SYS_readlink:
+#endif
+    case SYS_statfs:
+    case SYS_getxattr:
+    case SYS_listxattr: return name(a[0]);
+    default: break;
+  }
+}
+
 void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
   const auto fd_at = [&](int position) { return static_cast<int>(arguments[position]); };
   switch (row.kind) {
-    case shim::SyscallKind::one_fd:
-      shim::materialize(fd_at(row.first), k_syscall);
-      if (row.number == SYS_execveat) shim::let_inherited_writers_outlive_us();
-      break;
+    case shim::SyscallKind::one_fd: shim::materialize(fd_at(row.first), k_syscall); break;
     case shim::SyscallKind::two_fds:
       shim::materialize(fd_at(row.first), k_syscall);
       shim::materialize(fd_at(row.second), k_syscall);
@@ -161,14 +189,6 @@ void learn_from(long number, const long (&a)[6], long result) {
     case SYS_listxattr: shim::told(result, AT_FDCWD, path(0), false); break;
     case SYS_lgetxattr:
     case SYS_llistxattr: shim::told(result, AT_FDCWD, path(0), true); break;
-    case SYS_execve: shim::told(result, {.path = path(0), .has_other_reasons = true}); break;
-    case SYS_execveat:
-      shim::told(result, {.dir = number_at(0),
-                          .path = path(1),
-                          .wants = Wants::name,
-                          .no_follow = is_unfollowed(4),
-                          .has_other_reasons = true});
-      break;
     case SYS_wait4:
       if (a[1] != 0 || result <= 0) {
         cube::shim::ended_children::note_waited(
@@ -232,6 +252,7 @@ long export_syscall(long number, ...) {
                            shim::profile::is_on() || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;
   if (row != nullptr && shim::process::owns_table()) before_syscall(*row, a);
+  if (shim::process::is_active()) materialize_named(number, a);
   if (row != nullptr && row->kind == shim::SyscallKind::closes) return close_by_syscall(number, a);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (shim::process::is_active()) learn_from(number, a, result);

@@ -1,7 +1,6 @@
 #include "shim/libc/syscall_forward.h"
 
 #include <linux/io_uring.h>
-#include <linux/openat2.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -31,23 +30,6 @@ namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
 namespace {
-
-// openat2. Only the kernel can follow features that openat lacks, so such an open is planned with a
-// flag that is never served.
-long open_by_how(const long (&a)[6]) {
-  const auto* const how = reinterpret_cast<const ::open_how*>(a[2]);
-  const bool known =
-      !shim::is_bad_pointer(how, sizeof *how) && a[3] >= static_cast<long>(sizeof *how);
-  shim::materialize(static_cast<int>(a[0]), "openat2");
-  const auto* path = reinterpret_cast<const char*>(a[1]);
-  // With RESOLVE_IN_ROOT, an absolute path begins at `dir`.
-  if (known && (how->resolve & RESOLVE_IN_ROOT) != 0 &&
-      shim::path_filter::is_readable_pointer(path))
-    path = path[std::strspn(path, "/")] == '\0' ? "." : path + std::strspn(path, "/");
-  shim::OpenPlan plan(static_cast<int>(a[0]), path,
-                      known ? static_cast<int>(how->flags) | O_NOATIME : O_RDONLY | O_NOATIME);
-  return plan.note(static_cast<int>(real::syscall(SYS_openat2, a[0], a[1], a[2], a[3], 0L, 0L)));
-}
 
 // Makes a call that libc has no function for, and that changes the subject of (dir, path).
 // `attribute`: the name of the extended attribute that it changes, or 0.
@@ -152,7 +134,9 @@ bool forward_change(long number, const long (&a)[6], long& result) {
       return is(change(number, a, number_at(2), a[3], shim::NameChange::Of::mount_point));
     case SYS_mount: return by(export_mount);
     case SYS_umount2: return by(export_umount2);
-    case SYS_openat2: return is(open_by_how(a));
+    case SYS_openat2: return by(export_openat2);
+    case SYS_execve: return by(export_execve);
+    case SYS_execveat: return by(export_execveat);
     case SYS_io_uring_setup: return is(set_up_ring(a));
     case SYS_chdir: return by(export_chdir);
     case SYS_fchdir: return by(export_fchdir);

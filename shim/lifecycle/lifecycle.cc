@@ -25,7 +25,10 @@ namespace {
 void end_serving(const char* why) {
   // From now on, this process does not report that its view is in use.
   cache::FileCache* const cache = attachment::attached_cache();
-  if (cache != nullptr && process::owns_table()) cache->region().leave_view();
+  if (cache != nullptr && process::owns_table()) {
+    materialize_all(/*only_inherited=*/false, why);
+    cache->region().leave_view();
+  }
   own_threads::end_for_good();
   expect_new_fd();
   base::log(base::LogLevel::info, "files opened from now on are read without a cache: {}", why);

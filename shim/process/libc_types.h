@@ -28,6 +28,8 @@
 #include <utime.h>
 #include <wordexp.h>
 
+struct open_how;  // <linux/openat2.h>
+
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>

@@ -1,7 +1,8 @@
 // Calls with a directory fd that refers to a served file: the call either concerns the file itself
 // (AT_EMPTY_PATH, a null path) or fails with ENOTDIR. Also openat2 with its resolve flags, called
-// through syscall().
+// by name and through syscall().
 #include <dirent.h>
+#include <dlfcn.h>
 #include <linux/openat2.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
@@ -196,7 +197,13 @@ PARITY(At, ExtendedAttributesMoveTheChangeTime) {
   CALL(fremovexattr(fd, "user.d"));
 }
 
-PARITY(At, Openat2ByCallNumber) {
+namespace {
+
+// libc has the function since 2.43, the library always.
+void open_by_openat2(cube::parity::Case& t, bool is_by_name) {
+  using Openat2 = int(int, const char*, const open_how*, std::size_t);
+  auto* const named =
+      is_by_name ? reinterpret_cast<Openat2*>(dlsym(RTLD_DEFAULT, "openat2")) : nullptr;
   t.dir("d");
   t.dir("d/e");
   t.file("d/a", 300);
@@ -214,7 +221,9 @@ PARITY(At, Openat2ByCallNumber) {
     // EAGAIN: something was renamed or mounted during the call, anywhere on the machine.
     do {
       errno = cube::parity::k_errno_kept;
-      fd = static_cast<int>(syscall(SYS_openat2, static_cast<long>(from), path, &how, size));
+      fd = named != nullptr
+               ? named(from, path, &how, size)
+               : static_cast<int>(syscall(SYS_openat2, static_cast<long>(from), path, &how, size));
     } while (fd < 0 && errno == EAGAIN);
     return fd;
   };
@@ -253,6 +262,11 @@ PARITY(At, Openat2ByCallNumber) {
   CALL(close(creator));
   look(CALL(open(t / "d/new", O_RDONLY)));
 }
+
+}  // namespace
+
+PARITY(At, Openat2ByCallNumber) { open_by_openat2(t, false); }
+PARITY(At, Openat2ByName) { open_by_openat2(t, true); }
 
 // The kernel shows the path at which a directory was opened, but that path may now belong to
 // another directory.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 # Braces as in the shell: `open{,64}` is open and open64.
 ROWS = [
-    ("open", "open{,64} openat{,64} __open{,64} __open{,64}_2 __openat{,64}_2 creat{,64}"),
+    ("open", "open{,64} openat{,64} __open{,64} __open{,64}_2 __openat{,64}_2 openat2 creat{,64}"),
     ("stat", "{,f,l}stat{,64} fstatat{,64} __{,f,l}xstat{,64} __fxstatat{,64} statx"),
     ("read",
      "read __read pread{,64} __pread64 readv preadv{,64} preadv2 preadv64v2 __read_chk "

@@ -46,7 +46,7 @@ PARITY(Exec, EveryFormHandsTheOffsetOn) {
                        nullptr};
   char* environment[] = {const_cast<char*>("V=set"), const_cast<char*>("PATH=/bin:/usr/bin"),
                          nullptr};
-  for (int which = 0; which < 9; ++which) {
+  for (int which = 0; which < 11; ++which) {
     t.line(std::to_string(which) + ": " + output_of(t, [&] {
              // The library serves the file in this process, which is about to become another
              // program.
@@ -64,6 +64,10 @@ PARITY(Exec, EveryFormHandsTheOffsetOn) {
                  break;
                case 7: fexecve(open("/bin/sh", O_RDONLY), arguments, environment); break;
                case 8: execveat(AT_FDCWD, "/bin/sh", arguments, environment, 0); break;
+               case 9: syscall(SYS_execve, "/bin/sh", arguments, environment); break;
+               case 10:
+                 syscall(SYS_execveat, AT_FDCWD, "/bin/sh", arguments, environment, 0L);
+                 break;
              }
            }));
     CALL(lseek(fd, 0, SEEK_CUR));
@@ -135,6 +139,13 @@ PARITY(Exec, ProgramsOfTheTreeAreRun) {
   const int fd = CALL(open(path, O_RDONLY));
   char* arguments[] = {const_cast<char*>("cat"), const_cast<char*>(t / "a"), nullptr};
   t.line(output_of(t, [&] { fexecve(fd, arguments, environ); }));
+  const auto fd_name = [&] {
+    return "/proc/self/fd/" + std::to_string(open(path, O_RDONLY | O_CLOEXEC));
+  };
+  t.line(output_of(t, [&] { execv(fd_name().c_str(), arguments); }));
+  t.line(output_of(t, [&] { execvp(fd_name().c_str(), arguments); }));
+  t.line(output_of(t, [&] { execveat(AT_FDCWD, fd_name().c_str(), arguments, environ, 0); }));
+  t.line(output_of(t, [&] { syscall(SYS_execve, fd_name().c_str(), arguments, environ); }));
   // While the file is open for writing, no process may run it; while it runs, none may write to it.
   const int writer = CALL(open(path, O_WRONLY));
   t.line(output_of(t, [&] { execl(path, "cat", t / "a", static_cast<char*>(nullptr)); }));

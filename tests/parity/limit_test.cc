@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 
+#include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 
 namespace {
@@ -139,6 +140,25 @@ PARITY(Limit, FileSizeAndAddressSpace) {
     CALL(open(path, O_RDONLY));
     const rlimit all{RLIM_INFINITY, RLIM_INFINITY};
     setrlimit(RLIMIT_AS, &all);
+  });
+}
+
+PARITY(Limit, FdOfAFileThatCannotBeCopiedStaysInUse) {
+  t.in_child([&] {
+    const char* const path = t.file("a", 100000);
+    const int fd = CALL(open(path, O_RDONLY));
+    char got[8];
+    CALL(read(fd, got, 8));
+    cube::base::sys::raw(SYS_unlinkat, AT_FDCWD, cube::base::sys::arg(path), 0);
+    const rlimit nothing{0, RLIM_INFINITY},
+        full{static_cast<rlim_t>(fd) + 1, static_cast<rlim_t>(fd) + 1};
+    // Unseen by the library, which otherwise copies the file before there is a limit.
+    cube::base::sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, cube::base::sys::arg(&nothing), 0);
+    setrlimit(RLIMIT_NOFILE, &full);
+    fsync(fd);  // needs a kernel file, and there is neither the file nor room for a copy
+    CALL(open("/dev/null", O_RDONLY));
+    CALL(pread(fd, got, 8, 50000));
+    t.bytes("got", got, 8);
   });
 }
 

@@ -63,6 +63,19 @@ PARITY(Loader, LibrariesOfTheProgramReadByLookedUpFunctions) {
   CALL(dlerror() != nullptr);
 }
 
+PARITY(Loader, LibraryIsLoadedByTheNameOfItsFd) {
+  Dl_info own{};
+  CALL(dladdr(reinterpret_cast<void*>(&cube::parity::linked::next_of), &own) != 0);
+  const char* const path = t / "library.so";
+  CALL(system(
+      ("cp " + std::string(own.dli_fname) + " " + path + " && touch -d @1000 " + path).c_str()));
+  CALL(close(CALL(open(path, O_RDONLY))));
+  const std::string name = "/proc/self/fd/" + std::to_string(CALL(open(path, O_RDONLY)));
+  void* const loaded = dlopen(name.c_str(), RTLD_NOW);
+  CALL(loaded != nullptr);
+  if (loaded != nullptr) CALL(dlclose(loaded));
+}
+
 PARITY(Loader, DlsymAndDlopenOfLibcMatchOurs) {
   const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
   void* const libc = of_libc<void*(const char*, int)>("dlopen")("libc.so.6", RTLD_LAZY);

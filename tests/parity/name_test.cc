@@ -1,6 +1,8 @@
 // Names of fds (/proc/self/fd, /dev/fd, realpath), and streams over directories.
 #include <dirent.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 
@@ -116,6 +118,29 @@ PARITY(Name, StatOfAnFdsNameFirst) {
   fd = CALL(open(t.file("e", 300), O_RDONLY));
   CALL(truncate(of_fd("/proc/self/fd/%d", fd).c_str(), 100));
   CALL(lseek(fd, 0, SEEK_END));
+}
+
+PARITY(Name, RightsAndStatsOfAnFdsNameByCallNumber) {
+  const auto fresh = [&](const char* name) {
+    return of_fd("/proc/self/fd/%d", CALL(open(t.file(name, 300), O_RDONLY)));
+  };
+  // A placeholder would be a link of other rights.
+  CALL(access(fresh("a").c_str(), X_OK));
+  CALL(faccessat(AT_FDCWD, fresh("b").c_str(), X_OK, 0));
+  CALL(syscall(SYS_faccessat, AT_FDCWD, fresh("c").c_str(), X_OK));
+  struct stat st {};
+  CALL(syscall(SYS_newfstatat, AT_FDCWD, fresh("d").c_str(), &st, 0L));
+  t.stat("newfstatat", st, t / "d");
+  struct statx x {};
+  CALL(syscall(SYS_statx, AT_FDCWD, fresh("e").c_str(), 0L, static_cast<long>(STATX_SIZE), &x));
+  t.line(std::to_string(x.stx_size));
+#if defined(SYS_stat)
+  CALL(syscall(SYS_stat, fresh("f").c_str(), &st));
+  t.stat("stat", st, t / "f");
+  CALL(syscall(SYS_access, fresh("g").c_str(), static_cast<long>(X_OK)));
+#endif
+  struct statfs fs {};
+  CALL(syscall(SYS_statfs, fresh("h").c_str(), &fs));
 }
 
 PARITY(Name, StandardInputByName) {

@@ -191,6 +191,24 @@ TEST(Machine, RegionThatIsALinkIsNotFollowed) {
   unlink(job.region().c_str());
 }
 
+// The child reports its change only in the region that it has made anew.
+TEST(Machine, OpenFileIsTheKernelsAfterAChildWithoutTheRegion) {
+  Job job;
+  job.env["REGION"] = job.region();
+  job.checks_region = false;
+  expect_well(job.python(R"(
+check(6)
+shell = subprocess.Popen(['sh', '-c', 'read line; printf new > "$0"', path(6)],
+                         stdin=subprocess.PIPE)
+os.unlink(os.environ['REGION'])
+fd = os.open(path(6), os.O_RDONLY)
+assert os.read(fd, 3) == content(6)[:3]
+shell.communicate(b'\n')
+assert os.pread(fd, 10, 0) == b'new'
+)"));
+  unlink(job.region().c_str());
+}
+
 TEST(Machine, RegionOfAnotherVersionOrOfNonsense) {
   for (const int at : {0, 4, 8, 12, -1}) {
     SCOPED_TRACE(at);

@@ -191,7 +191,10 @@ Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::F
 }
 
 Known access_from_record(int dir, const char* path, int mode) {
-  if ((mode & ~R_OK) != 0) return Known::unknown;
+  if ((mode & ~R_OK) != 0) {
+    if (process::is_active()) materialize_named(path, dir);
+    return Known::unknown;
+  }
   cache::FileStat stat;
   bool may_be_read = false;
   const Known known = stat_from_record(dir, path, {}, stat, &may_be_read);
