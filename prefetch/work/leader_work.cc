@@ -232,6 +232,7 @@ std::uint64_t LeaderWork::turn() {
     adapt_depth(now);
     free_ring(now);
   }
+  prefetcher_->look_for_hangs();
   prefetcher_->pump();
   if (!is_idle) prepare_room();
   return is_idle && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;
