@@ -144,6 +144,19 @@ class ToCluster(SlowMount, Case):
                             status=1)
         self.assertEqual((trusted["shared"], trusted["there"]), (2, folder))
 
+    def test_a_file_that_is_open_for_writing_is_left_out(self):
+        self.pool(1)
+        self.write("written", b"half of it")
+        self.mount_it("--direct")
+        written = self.mount / "written"
+        with open(written, "r+b"):
+            summary = self.fill(written, self.mount / "d0", status=1)
+            self.assertEqual(self.reasons(summary), {"open for writing on this node": 1})
+            # The file leaves no lease for which other nodes would wait.
+            self.assertEqual((summary["shared"], len(self.servers[0].keys())),
+                             (summary["read"], summary["read"]))
+        self.assertEqual(self.fill(written)["shared"], 1)
+
     def test_a_full_server(self):
         self.pool(1)
         size = 40_000

@@ -359,7 +359,6 @@ base::TierStatus ClusterTier::status() const {
   return {.capacity = figures.capacity,
           .used = figures.used,
           .entries = figures.entries,
-          .unwritten = 0,
           .is_there = true};
 }
 
