@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
@@ -234,6 +235,18 @@ int cancelled_thread() {
   return is_past && result == PTHREAD_CANCELED ? 0 : 1;
 }
 
+// A call fails where libunwind makes system calls of its own that fail, too.
+int failed_call() {
+  static const std::string path = std::string(g_file) + "/name";
+  static int error = 0;
+  profile_host_call([] {
+    struct stat st {};
+    check(lstat(path.c_str(), &st) != 0, "lstat");
+    error = errno;
+  });
+  return error == ENOTDIR ? 0 : 1;
+}
+
 // Handlers jump out of calls. After that, some calls fail, and a child is forked.
 int jumps() {
   static sigjmp_buf place;
@@ -346,6 +359,7 @@ int main(int count, char** words) {
          : what == "reading_fork_handler" ? reading_fork_handler()
          : what == "fork_during_write"    ? fork_during_write()
          : what == "cancelled_thread"     ? cancelled_thread()
+         : what == "failed_call"          ? failed_call()
          : what == "jumps"                ? jumps()
          : what == "unseen_forks"         ? unseen_forks()
          : what == "written_file"         ? written_file()

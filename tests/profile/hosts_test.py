@@ -126,6 +126,10 @@ class Hosts(unittest.TestCase):
         (process,) = self.processes_of("cancelled_thread")
         self.assertEqual(process.count("stat"), 2)
 
+    def test_failed_call_leaves_its_own_errno(self):
+        (process,) = self.processes_of("failed_call")
+        self.assertEqual(process.count("stat", number=ERRORS), 1)
+
     def test_jumps_out_of_calls_leave_the_recorder_as_it_was(self):
         parent, child = self.processes_of("jumps")
         self.assertEqual(parent.count("stat", number=ERRORS), 100)
