@@ -55,6 +55,16 @@ os.execv("/usr/bin/python3", ["python3", "-c", ""])
 """)
         self.assertEqual(report["bytes_served"], sum(SIZES.values()))
 
+    def test_vectored_reads(self):
+        report = self.report("""
+fd = os.open(os.path.join(sys.argv[1], "small"), os.O_RDONLY)
+parts = [bytearray(8000), bytearray(4000)]
+assert os.readv(fd, parts) == 12_000
+assert os.readv(fd, parts) == 8_000
+assert os.preadv(fd, parts, 1000) == 12_000
+""")
+        self.assertEqual(report["bytes_served"], 12_000 + 8_000 + 12_000)
+
     def test_copies_of_mode_real_count_as_served(self):
         body = "for _ in range(2):\n    opened_and_read('small')"
         report = self.report(body, CUBESHIM_MODE="real")
