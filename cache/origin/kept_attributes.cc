@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "cache/base/memory/off_stack.h"
 #include "cache/base/path.h"
@@ -57,6 +59,16 @@ bool is_kept_without_links(std::string_view path) {
   const long fd = open_kept(AT_FDCWD, copy.data(), 0, RESOLVE_NO_SYMLINKS);
   if (!base::sys::failed(fd)) base::sys::close(static_cast<int>(fd));
   return !base::sys::failed(fd);
+}
+
+void drop_pages_of_fuse(int fd, const FileStat& stat) {
+  constexpr decltype(std::declval<struct ::statfs>().f_type) k_fuse = 0x65735546;
+  struct ::statfs fs {};
+  const bool is_on_disk = stat.device_major != 0;
+  if (is_on_disk || base::sys::failed(base::sys::raw(SYS_fstatfs, fd, base::sys::arg(&fs))) ||
+      fs.f_type != k_fuse)
+    return;
+  base::sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 int flag_to_ask_server(const char* path) { return may_keep_attributes(path) ? k_ask_server : 0; }
