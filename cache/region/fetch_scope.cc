@@ -15,7 +15,6 @@ struct ThreadFetch {
   int fd = -1;
   ProcessSlot* waits_in = nullptr;
   std::uint64_t waits_since = 0;
-  int cancel_state = PTHREAD_CANCEL_ENABLE;  // of the thread, before the scope
 };
 constinit thread_local ThreadFetch t_fetch [[gnu::tls_model("initial-exec")]];
 
@@ -55,7 +54,6 @@ void end_left_fetch() {
   t_fetch.flight.end();
   t_fetch.second.end();
   end_wait_of_thread();
-  pthread_setcancelstate(t_fetch.cancel_state, nullptr);
   clear();
 }
 
@@ -66,15 +64,11 @@ FetchScope::FetchScope() {
   clear();
   before_next_store();
   t_fetch.scope = this;
-  before_next_store();
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
-  t_fetch.cancel_state = cancel_state_;
 }
 
 FetchScope::~FetchScope() {
   end_wait();
   if (is_own()) clear();
-  pthread_setcancelstate(cancel_state_, nullptr);
 }
 
 bool FetchScope::is_open() {

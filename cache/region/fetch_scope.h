@@ -3,12 +3,8 @@
 // runs. The thread's next open then finds that no handler is running, and cleans up: it ends the
 // flight, closes the fd, and corrects the count of waiting programs. Invariants: an object lives on
 // the stack of one open. The thread has a pointer to the newest object. After a jump, the fetch's
-// room in a segment is lost. During a fetch, a thread cannot be canceled: a handler that is a
-// cancellation point would unwind this library's frames from any instruction. Thread safety: each
-// thread has its own scopes. Async-signal-safe.
+// room in a segment is lost. Thread safety: each thread has its own scopes. Async-signal-safe.
 #pragma once
-
-#include <pthread.h>
 
 #include "cache/region/region.h"
 #include "cache/region/single_flight.h"
@@ -46,9 +42,6 @@ class FetchScope {
   // Forgets the fd. Call it before the fd is closed or passed to the program. False: the fd is
   // already closed.
   static bool let_go_of_fd(int fd);
-
- private:
-  int cancel_state_ = PTHREAD_CANCEL_ENABLE;  // of the thread, before this scope
 };
 
 }  // namespace cube::cache

@@ -1,6 +1,5 @@
 """A path changes while the node's very first fetch is in flight. Nothing is cached yet, but the
-change must not be missed. CUBESHIM_LIBRARY, CUBESHIM_LAGFS and PRELOAD_HELPER name the build's
-files."""
+change must not be missed. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess
 import sys
@@ -13,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from bench.harness.mount import SlowMount  # noqa: E402
 from tests.preload.stopped import RENAMES, Stopped  # noqa: E402
 
-LIBRARY, LAGFS, HELPER = (
-    os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LAGFS", "PRELOAD_HELPER"))
+LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
 OLD, NEW = b"old\n" * 1000, b"new\n" * 1000
 CHANGES = {
     "os.replace(data + '/g', data + '/f')": NEW, "os.unlink(data + '/f')": b"absent\n",
@@ -144,13 +142,6 @@ class FirstFetch(unittest.TestCase):
         self.wait_for_a_read()
         change.go_on()
         self.assertEqual(self.end_of(job), b"absent\n")
-
-    def test_a_handler_of_a_canceled_thread_does_not_unwind_the_fetch(self):
-        words = [HELPER, "cancel-in-fetch", str(self.mount.path / "data" / "f")]
-        job = subprocess.Popen(words, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.addCleanup(lambda: [job.kill(), job.communicate()])
-        self.wait_for_a_read()
-        self.assertEqual(self.end_of(job, b"\n"), b"canceled\n")
 
     def test_a_file_gets_the_lowest_fd_after_its_fetch(self):
         job = self.start(BESIDE)

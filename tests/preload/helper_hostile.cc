@@ -94,30 +94,6 @@ int do_cancel(const Arguments& a) {
   return 0;
 }
 
-// cancel-in-fetch FILE: a thread opens FILE. At the end of standard input's first line, cancels the
-// thread and interrupts it by a handler that is a cancellation point.
-int do_cancel_in_fetch(const Arguments& a) {
-  static int ends[2];
-  if (pipe(ends) != 0) return std::perror("helper"), 1;
-  struct sigaction action {};
-  action.sa_handler = [](int) { (void)!write(ends[1], "x", 1); };
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGUSR1, &action, nullptr);
-  pthread_t thread;
-  const auto open_it = [](void* path) -> void* {
-    open(static_cast<const char*>(path), O_RDONLY);
-    while (true) pause();
-  };
-  if (pthread_create(&thread, nullptr, open_it, const_cast<char*>(a[0].c_str())) != 0) return 1;
-  std::getchar();
-  pthread_cancel(thread);
-  pthread_kill(thread, SIGUSR1);
-  void* result = nullptr;
-  if (pthread_join(thread, &result) != 0 || result != PTHREAD_CANCELED) return 1;
-  std::puts("canceled");
-  return 0;
-}
-
 struct Thrown {};
 
 // throw DIRECTORY: a filter of scandir throws an exception. Prints that it was caught.
@@ -240,9 +216,6 @@ int do_signals(const Arguments& a) {
 }  // namespace
 
 Commands hostile_commands() {
-  return {{"signals", do_signals},
-          {"cancel", do_cancel},
-          {"cancel-in-fetch", do_cancel_in_fetch},
-          {"throw", do_throw},
-          {"lowest", do_lowest}};
+  return {
+      {"signals", do_signals}, {"cancel", do_cancel}, {"throw", do_throw}, {"lowest", do_lowest}};
 }
