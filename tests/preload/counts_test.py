@@ -70,6 +70,17 @@ assert os.preadv(fd, parts, 1000) == 12_000
         report = self.report(body, CUBESHIM_MODE="real")
         self.assertEqual(report["bytes_served"], 2 * SIZES["small"])
 
+    def test_a_mapped_file_counts_once(self):
+        for mode in ("virtual", "real"):
+            with self.subTest(mode):
+                report = self.report("""
+import mmap
+opened_and_read("small")
+fd = os.open(os.path.join(sys.argv[1], "small"), os.O_RDONLY)
+mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+""", CUBESHIM_MODE=mode)
+                self.assertEqual(report["bytes_served"], 2 * SIZES["small"])
+
     def test_a_killed_process_lacks_at_most_a_step_of_each_file(self):
         for name in ("parts", "large"):
             with self.subTest(name):
