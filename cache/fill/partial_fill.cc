@@ -350,11 +350,21 @@ void PartialFill::note_read() const {
       .note_bytes(record_->path(), std::min(parts * part_bytes_, size()));
 }
 
-// Sequentially consistent, as is missing_: either this claim fails after the last part has arrived,
-// or the thread that has the claim sees that no part is missing.
+// Sequentially consistent, as is missing_: if a claim fails after the last part has arrived, the
+// thread that has the claim sees that no part is missing.
 bool PartialFill::claim() {
   State open = State::open;
   return state_.compare_exchange_strong(open, State::claimed, std::memory_order_seq_cst);
+}
+
+// Meanwhile, another thread may have given up the fill, or fetched its last part.
+void PartialFill::end_claim(int fd) {
+  state_.store(State::open, std::memory_order_seq_cst);
+  if (has_ended_.load(std::memory_order_seq_cst)) {
+    give_up();
+  } else if (missing_.load(std::memory_order_seq_cst) == 0) {
+    publish(FdEpoch(fd));
+  }
 }
 
 void PartialFill::publish(const FdEpoch& fd) {
@@ -376,25 +386,24 @@ void PartialFill::publish(const FdEpoch& fd) {
 
 void PartialFill::finish_at_close(int fd) {
   if (users_.load(std::memory_order_relaxed) > 1) return;
-  bool wants_rest = false;
+  if (missing_.load(std::memory_order_relaxed) == 0) return publish(FdEpoch(fd));
+  bool can_be_undone = false;
   {
-    // The claim must end even if a handler would jump out of this function.
     const base::BlockSignals block;
     if (!claim()) return;
-    const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
-    const bool is_nearly_whole = missing * 8 <= size() && missing <= k_step;
-    const bool cannot_be_kept =
-        cache_->rules.block == 0 &&
-        is_noted_miss(cache_->region, hash_of_path_.load(std::memory_order_relaxed));
-    wants_rest = is_nearly_whole || cannot_be_kept || !fetch().can_be_undone();
-    if (!wants_rest) keep(fd);
-    state_.store(State::open, std::memory_order_seq_cst);
+    can_be_undone = fetch().can_be_undone();
+    end_claim(fd);
   }
-  // During the claim, another thread may have opened the file, and given up the fill or fetched its
-  // last part.
-  if (has_ended_.load(std::memory_order_seq_cst)) return give_up();
-  if (missing_.load(std::memory_order_seq_cst) == 0) return publish(FdEpoch(fd));
-  if (wants_rest) bring_all(FdEpoch(fd));
+  const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
+  const bool is_nearly_whole = missing * 8 <= size() && missing <= k_step;
+  const bool cannot_be_kept =
+      cache_->rules.block == 0 &&
+      is_noted_miss(cache_->region, hash_of_path_.load(std::memory_order_relaxed));
+  if (is_nearly_whole || cannot_be_kept || !can_be_undone) {
+    bring_all(FdEpoch(fd));
+  } else {
+    keep(fd);
+  }
 }
 
 void PartialFill::give_up() {

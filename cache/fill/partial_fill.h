@@ -95,7 +95,10 @@ class PartialFill {
     return fd.goes_on() && !has_ended_.load(std::memory_order_seq_cst);
   }
   void note_read() const;
+  // While a thread has the claim, no other thread publishes. The claiming thread blocks signals, so
+  // that it ends the claim even if a handler would jump.
   bool claim();
+  void end_claim(int fd);
   void publish(const FdEpoch& fd);
   std::uint64_t begin_of(std::uint32_t part) const { return std::min(part * part_bytes_, size()); }
   bool is_under_way() const {

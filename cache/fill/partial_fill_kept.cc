@@ -25,8 +25,7 @@ void PartialFill::take_kept() {
   }
 }
 
-// Keeps the parts that are `here`, if there is room and a later open could use them. The caller has
-// the claim, so the room is not published meanwhile.
+// Keeps the parts that are `here`, if there is room and a later open could use them.
 void PartialFill::keep(int fd) {
   if (!has_read_.load(std::memory_order_relaxed)) return;
   KeptParts kept(*cache_, record_->path(), record_->stat);
@@ -34,12 +33,15 @@ void PartialFill::keep(int fd) {
   if (FetchScope::is_open() || !kept.may_keep() || may_be_racy(*record_) ||
       !is_unchanged(fd, k_ask_server) || !fetch().is_unchanged())
     return;
+  const base::BlockSignals block;
+  if (!claim()) return;
   for (std::uint32_t i = 0; i < part_count_; ++i) {
     const std::uint64_t from = begin_of(i);
     if (parts_[i].load(std::memory_order_acquire) == Part::here &&
         !kept.keep(fetch().room() + from, from, begin_of(i + 1) - from))
-      return;
+      break;
   }
+  end_claim(fd);
 }
 
 void PartialFill::drop_kept() {
