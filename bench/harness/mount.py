@@ -57,6 +57,7 @@ class SlowMount:
     direct: bool = False  # without a page cache
     bandwidth_mb: int = 0  # per second, over all reads; 0: no limit
     keeps_names: bool = True  # the kernel keeps names, with their stats, for 1 s
+    keeps_pages: bool = False  # the kernel keeps a file's pages after its last close
     keeps_locks: bool = False  # lagfs, not the kernel, keeps POSIX locks
     at: Path | None = None  # the mount point, to mount again in the same place
     path: Path = field(default=Path(), init=False)
@@ -85,7 +86,8 @@ class SlowMount:
         bandwidth = ["--bandwidth-mb", str(self.bandwidth_mb)] if self.bandwidth_mb else []
         timeouts = [] if self.keeps_names else ["--attr-timeout", "0", "--entry-timeout", "0"]
         flags = [
-            *(["--direct"] if self.direct else []), *(["--own-locks"] if self.keeps_locks else [])
+            *(["--direct"] if self.direct else []), *(["--own-locks"] if self.keeps_locks else []),
+            *(["--keep-cache"] if self.keeps_pages else [])
         ]
         return [*flags, *delays, *bandwidth, *timeouts]
 

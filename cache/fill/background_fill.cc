@@ -5,6 +5,7 @@
 #include "cache/base/hash.h"
 #include "cache/base/memory/copy_bytes.h"
 #include "cache/fill/recent_misses.h"
+#include "cache/origin/kept_attributes.h"
 #include "cache/tier/rights.h"
 
 namespace cube::cache {
@@ -83,7 +84,9 @@ class BackgroundFill::FromRemote final : public Tier::Judge {
       return Tier::Verdict::refused;
     }
     own_.remote_bytes_ = record.data_size;
-    switch (own_.fill_.accept({stat, record.is_physical(), k_mounts, /*is_immutable=*/false})) {
+    // For the other node, the path may have contained other links.
+    const bool is_physical = record.is_physical() && is_kept_without_links(own_.key_);
+    switch (own_.fill_.accept({stat, is_physical, k_mounts, /*is_immutable=*/false})) {
       case RecordFill::Next::refuse: return end(Remote::refused);
       case RecordFill::Next::done: found_ = Remote::there; return Tier::Verdict::taken;
       case RecordFill::Next::read: break;

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/process/block_signals.h"
 #include "cache/fill/recent_misses.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/listings.h"
@@ -263,7 +264,7 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
     has_read_.store(true, std::memory_order_relaxed);
     hash_parts(from, to);
     mark(part, taken, Part::here);
-    if (missing_.fetch_sub(taken - part, std::memory_order_acq_rel) == taken - part) publish(fd);
+    if (missing_.fetch_sub(taken - part, std::memory_order_seq_cst) == taken - part) publish(fd);
     flight_.tell_progress();
     part = taken;
   }
@@ -349,9 +350,25 @@ void PartialFill::note_read() const {
       .note_bytes(record_->path(), std::min(parts * part_bytes_, size()));
 }
 
-void PartialFill::publish(const FdEpoch& fd) {
+// Sequentially consistent, as is missing_: if a claim fails after the last part has arrived, the
+// thread that has the claim sees that no part is missing.
+bool PartialFill::claim() {
   State open = State::open;
-  if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
+  return state_.compare_exchange_strong(open, State::claimed, std::memory_order_seq_cst);
+}
+
+// Meanwhile, another thread may have given up the fill, or fetched its last part.
+void PartialFill::end_claim(int fd) {
+  state_.store(State::open, std::memory_order_seq_cst);
+  if (has_ended_.load(std::memory_order_seq_cst)) {
+    give_up();
+  } else if (missing_.load(std::memory_order_seq_cst) == 0) {
+    publish(FdEpoch(fd));
+  }
+}
+
+void PartialFill::publish(const FdEpoch& fd) {
+  if (!claim()) return;
   bool published = is_unchanged(fd.fd(), k_ask_server) && may_go_on(fd);
   if (published) {
     // No other thread uses the hasher now, because each part is hashed before it counts as `here`.
@@ -369,15 +386,20 @@ void PartialFill::publish(const FdEpoch& fd) {
 
 void PartialFill::finish_at_close(int fd) {
   if (users_.load(std::memory_order_relaxed) > 1) return;
-  if (state_.load(std::memory_order_acquire) != State::open) return;
+  if (missing_.load(std::memory_order_relaxed) == 0) return publish(FdEpoch(fd));
+  bool can_be_undone = false;
+  {
+    const base::BlockSignals block;
+    if (!claim()) return;
+    can_be_undone = fetch().can_be_undone();
+    end_claim(fd);
+  }
   const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
   const bool is_nearly_whole = missing * 8 <= size() && missing <= k_step;
   const bool cannot_be_kept =
       cache_->rules.block == 0 &&
       is_noted_miss(cache_->region, hash_of_path_.load(std::memory_order_relaxed));
-  if (missing == 0) {
-    publish(FdEpoch(fd));
-  } else if (is_nearly_whole || cannot_be_kept || !fetch().can_be_undone()) {
+  if (is_nearly_whole || cannot_be_kept || !can_be_undone) {
     bring_all(FdEpoch(fd));
   } else {
     keep(fd);

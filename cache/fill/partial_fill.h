@@ -68,7 +68,8 @@ class PartialFill {
   static void forget_all();
 
  private:
-  enum class State : std::uint32_t { free, making, open, publishing, published, given_up };
+  // `claimed`: one thread publishes the record, or keeps its parts at a close.
+  enum class State : std::uint32_t { free, making, open, claimed, published, given_up };
   // `overdue`: the part is under way, and a reader has given up waiting for it.
   enum class Part : std::uint8_t { missing, under_way, overdue, here };
   // Whether the kernel keeps pages of the file. `kept`: the kernel reads ahead while the program
@@ -94,11 +95,15 @@ class PartialFill {
     return fd.goes_on() && !has_ended_.load(std::memory_order_seq_cst);
   }
   void note_read() const;
+  // While a thread has the claim, no other thread publishes. The claiming thread blocks signals, so
+  // that it ends the claim even if a handler would jump.
+  bool claim();
+  void end_claim(int fd);
   void publish(const FdEpoch& fd);
   std::uint64_t begin_of(std::uint32_t part) const { return std::min(part * part_bytes_, size()); }
   bool is_under_way() const {
     const State state = state_.load(std::memory_order_acquire);
-    return state == State::open || state == State::publishing;
+    return state == State::open || state == State::claimed;
   }
   std::uint64_t size() const { return record_->data_size; }
   RecordFill& fetch() { return *reinterpret_cast<RecordFill*>(fetch_); }

@@ -34,12 +34,14 @@ void PartialFill::keep(int fd) {
       !is_unchanged(fd, k_ask_server) || !fetch().is_unchanged())
     return;
   const base::BlockSignals block;
+  if (!claim()) return;
   for (std::uint32_t i = 0; i < part_count_; ++i) {
     const std::uint64_t from = begin_of(i);
     if (parts_[i].load(std::memory_order_acquire) == Part::here &&
         !kept.keep(fetch().room() + from, from, begin_of(i + 1) - from))
-      return;
+      break;
   }
+  end_claim(fd);
 }
 
 void PartialFill::drop_kept() {

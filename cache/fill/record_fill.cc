@@ -6,6 +6,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/base/memory/off_stack.h"
+#include "cache/origin/kept_attributes.h"
 #include "cache/record/recent_change.h"
 
 namespace cube::cache {
@@ -84,6 +85,7 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
     return refused(reservation.error().value == EFBIG ? Counter::bypassed_size
                                                       : Counter::bypassed_full);
   reservation_ = std::move(*reservation);
+  if (file.fd >= 0 && !is_immutable_) drop_pages_of_fuse(file.fd, stat);
   return Next::read;
 }
 

@@ -96,7 +96,10 @@ Tier::Verdict TierOpen::judge(const Record& record) {
   // An origin without kernel fds is a bucket or a pack. Its stat identifies the version of the
   // file.
   const bool has_versions = !origin_.traits().has_kernel_fd;
-  switch (fill_.accept({*stat_, is_physical_, origin_.id(), is_immutable || has_versions})) {
+  // On a mount, another node or an earlier job has judged whether the path contained a link. A
+  // directory of the path may have become a link since then.
+  const bool is_physical = is_physical_ && (has_versions || is_kept_without_links(request_.key));
+  switch (fill_.accept({*stat_, is_physical, origin_.id(), is_immutable || has_versions})) {
     case RecordFill::Next::refuse: return Verdict::refused;
     case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;
     case RecordFill::Next::read: break;

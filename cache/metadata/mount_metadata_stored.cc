@@ -43,7 +43,8 @@ class MountMetadata::StoredListing final : public Tier::Judge {
     // The mount must be known to keep the times of directories. A process knows this only after it
     // has read a directory of the mount.
     if (!metadata_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
-    if (!tier_->is_of_version(record, *stat_)) return Tier::Verdict::outdated;
+    const Tier::Verdict version = tier_->judge_version(record, *stat_);
+    if (version != Tier::Verdict::taken) return version;
     // The entries contain inode numbers, which must be the ones that this node sees.
     if (!tier_->has_our_inodes(record)) return Tier::Verdict::refused;
     return !may_be_racy(record) && show(record, *data) ? Tier::Verdict::taken

@@ -1,8 +1,13 @@
 // Tells whether the kernel may have cached the attributes of a path on a mount (FUSE's
 // attr_timeout, NFS's acregmin). If it has not, the server must answer the next stat in any case,
-// and AT_STATX_FORCE_SYNC would only cost one more request. Thread-safe and async-signal-safe.
-// Sends no request. Briefly uses an fd.
+// and AT_STATX_FORCE_SYNC would only cost one more request. Also tells whether the kernel has
+// cached the whole path without a link. Thread-safe and async-signal-safe. Sends no request.
+// Briefly uses an fd.
 #pragma once
+
+#include "cache/record/file_stat.h"
+
+#include <string_view>
 
 namespace cube::cache {
 
@@ -16,5 +21,15 @@ bool may_keep_attributes(int directory, const char* name);
 // The flag to pass to the next stat of this path (without following a final link) so that the
 // server answers it; 0 if no flag is needed.
 int flag_to_ask_server(const char* path);
+
+// Drops the kernel's pages of a file on FUSE, whose stat the server has just sent, so that the next
+// read gets the bytes of this stat. By itself, the kernel drops the pages of a FUSE file only when
+// the size or the mtime has changed. So with FOPEN_KEEP_CACHE, it would return old bytes after a
+// write by another node that has set the mtime back.
+void drop_pages_of_fuse(int fd, const FileStat& stat);
+
+// Whether the kernel has just now found this absolute path, and met no symbolic link. False: the
+// path contains a link, or the kernel does not know.
+bool is_kept_without_links(std::string_view path);
 
 }  // namespace cube::cache

@@ -296,6 +296,10 @@ bool may_be_written(Region& region, const FileStat& stat, int fd, std::uint64_t*
   return is_written_by_others(region, stat, fd, removals != nullptr ? *removals : uncounted);
 }
 
+bool is_open_for_writing(const FileStat& stat, int fd) {
+  return ask_kernel(fd, stat) == OpenForWriting::somewhere;
+}
+
 void forget_writers_of(Region& region, std::uint32_t process_slot) {
   auto* const own = region.own_writers(process_slot);
   const base::ProcessId process = region.process_slot(process_slot).process;

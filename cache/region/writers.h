@@ -44,6 +44,9 @@ void writing_ends(Region& region, const FileStat& stat);
 // the file after `stat` was taken.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1,
                     std::uint64_t* removals = nullptr);
+// Like may_be_written, for a caller without a region: asks only the kernel. False: no process of
+// the node has the file open for writing, or the kernel cannot tell.
+bool is_open_for_writing(const FileStat& stat, int fd);
 
 // Removes the writers of a process that has ended or has executed another program. The caller must
 // hold the lifecycle lock.

@@ -56,7 +56,11 @@ constexpr Figure k_rows[] = {
 
 consteval std::size_t count_figures() {
   std::size_t n = 0;
-  for (const Figure& row : k_rows) n += row.tier == k_each_tier ? base::k_tiers : 1;
+  for (const Figure& row : k_rows) {
+    if (row.tier != k_each_tier) ++n;
+    for (std::size_t tier = 0; row.tier == k_each_tier && tier < base::k_tiers; ++tier)
+      n += has_figure(tier, row.name) ? 1 : 0;
+  }
   return n;
 }
 
@@ -72,10 +76,12 @@ consteval auto all_figures() {
     std::size_t end = i;
     while (end < std::size(k_rows) && k_rows[end].tier == k_each_tier) ++end;
     for (std::size_t tier = 0; tier < base::k_tiers; ++tier) {
-      for (std::size_t of_tier = i; of_tier < end; ++of_tier, ++n) {
-        all[n] = k_rows[of_tier];
-        all[n].group = base::k_tier_kinds[tier].name;
-        all[n].tier = tier;
+      for (std::size_t of_tier = i; of_tier < end; ++of_tier) {
+        if (!has_figure(tier, k_rows[of_tier].name)) continue;
+        Figure& figure = all[n++] = k_rows[of_tier];
+        figure.group = base::k_tier_kinds[tier].name;
+        figure.is_of_each_tier = true;
+        figure.tier = tier;
       }
     }
     i = end;

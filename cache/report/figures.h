@@ -1,6 +1,6 @@
 // The table of all figures in the report. Each row has functions that read a value from JobTotals
-// (job_totals.h). Each figure of stats.def has a row. A figure of tiers has a row for each tier.
-// Thread safety: constants. The functions allocate nothing.
+// (job_totals.h). Each figure of stats.def has a row. A figure of tiers has a row for each tier
+// that has the figure. Thread safety: constants. The functions allocate nothing.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,12 @@ namespace cube::cache {
 
 enum class Unit : std::uint8_t { opens, calls, bytes, files, records, share, us, ns, ms };
 
+// Whether this kind of tier has this figure of tiers. Nobody counts the records that are still to
+// be shared with a cluster.
+constexpr bool has_figure(std::size_t tier, std::string_view name) {
+  return name != "unwritten" || base::k_tier_kinds[tier].hits == base::Counter::hits_disk;
+}
+
 struct Figure {
   static constexpr std::size_t k_no_tier = static_cast<std::size_t>(-1);
 
@@ -21,13 +27,15 @@ struct Figure {
                            // empty: the report itself
   std::string_view name;   // the name in that object
   Unit unit;
+  bool is_of_each_tier = false;  // if so, it is left out while the tier's capacity is unknown
   std::size_t tier;  // the figure is left out if the job does not have this tier; k_no_tier: never
   // Exactly one of these two functions is null.
   std::uint64_t (*count)(const JobTotals& job, std::size_t tier);
   double (*real)(const JobTotals& job, std::size_t tier);
 
   bool is_in(const JobTotals& job) const {
-    return tier == k_no_tier || job.tiers[tier].capacity != 0 || job.tiers[tier].is_there;
+    return tier == k_no_tier || job.tiers[tier].capacity != 0 ||
+           (job.tiers[tier].is_there && !is_of_each_tier);
   }
   bool is_count() const { return count != nullptr; }
   std::uint64_t count_of(const JobTotals& job) const { return count(job, tier); }

@@ -11,9 +11,9 @@ namespace cube::cache {
 namespace {
 
 Tier::Verdict compare(const Record& record, const FileStat& stat, const BlockPlace& place,
-                      bool is_of_version) {
+                      Tier::Verdict version) {
   if (record.kind != RecordKind::block) return Tier::Verdict::outdated;
-  if (!is_of_version) {
+  if (version == Tier::Verdict::outdated) {
     // The caller's stat may be outdated, because the file may have changed since the caller opened
     // it.
     const bool is_newer = record.stat.changed.seconds > stat.changed.seconds ||
@@ -22,6 +22,7 @@ Tier::Verdict compare(const Record& record, const FileStat& stat, const BlockPla
     return is_newer ? Tier::Verdict::refused : Tier::Verdict::outdated;
   }
   if (record.data_size != place.bytes(stat.size)) return Tier::Verdict::outdated;
+  if (version == Tier::Verdict::refused) return version;
   return may_be_racy(record) ? Tier::Verdict::refused : Tier::Verdict::taken;
 }
 
@@ -41,13 +42,15 @@ BlockName::BlockName(std::string_view path, const BlockPlace& place) {
 }
 
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place) {
-  return compare(record, stat, place, is_same_version(record.stat, stat));
+  const bool is_same = is_same_version(record.stat, stat);
+  return compare(record, stat, place, is_same ? Tier::Verdict::taken : Tier::Verdict::outdated);
 }
 
 Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat,
                             const BlockPlace& place) {
-  return compare(record, stat, place,
-                 record.kind == RecordKind::block && tier.is_of_version(record, stat));
+  return record.kind == RecordKind::block
+             ? compare(record, stat, place, tier.judge_version(record, stat))
+             : Tier::Verdict::outdated;
 }
 
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,

@@ -11,8 +11,8 @@ Tier::Verdict Tier::compare(const Record& record, const FileStat& stat) {
   return may_be_racy(record) ? Verdict::refused : Verdict::taken;
 }
 
-bool Tier::is_of_version(const Record& record, const FileStat& stat) {
-  return is_same_version(record.stat, stat);
+Tier::Verdict Tier::judge_version(const Record& record, const FileStat& stat) {
+  return is_same_version(record.stat, stat) ? Verdict::taken : Verdict::outdated;
 }
 
 std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& stat,

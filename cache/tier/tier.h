@@ -81,9 +81,9 @@ class Tier {
   virtual Verdict judge_by_stat(const Record& record, const FileStat& stat) {
     return compare(record, stat);
   }
-  // Whether the record and this stat of the origin belong to the same version of a file. A record
-  // of another node may have another inode number.
-  virtual bool is_of_version(const Record& record, const FileStat& stat);
+  // Decides whether the record and this stat of the origin belong to the same version of a file.
+  // Refuses a record of another node if its inode number differs and may nevertheless be right.
+  virtual Verdict judge_version(const Record& record, const FileStat& stat);
   // Whether the inode numbers in the data of the record are those that this node sees.
   virtual bool has_our_inodes(const Record&) const { return true; }
   // Notes that a program of this process has fetched the record from the origin.

@@ -34,7 +34,7 @@ void AutoEngine::begin_batch(Origin& origin) {
   const bool is_near = 4 * wanted >= 3 * origin.size && 4 * wanted <= 5 * origin.size;
   if (!is_near) origin.trial.drop_pair();
   if (origin.trial.is_between_pairs()) origin.size = wanted;
-  origin.began_ns = now_ns_();
+  origin.began_ns = origin.last_end_ns = now_ns_();
   origin.ended = 0;
   origin.is_void = false;
 }
@@ -107,6 +107,7 @@ Fetch* AutoEngine::batch_is_over(Origin& origin) {
 }
 
 Fetch* AutoEngine::one_of_batch_ended(Origin& origin, bool counts) {
+  origin.last_end_ns = now_ns_();
   if (!counts) origin.is_void = true;
   if (++origin.ended != origin.submitted) return nullptr;
   // If the batch is not full, the engine ran out of work.
@@ -130,6 +131,26 @@ void AutoEngine::ended(Fetch& fetch, const FetchResult& result) {
   }
   // Pairs with the acquire in drain.
   if (unended_.fetch_sub(1, std::memory_order_release) == 1) all_over_.notify();
+}
+
+Fetch* AutoEngine::end_of_hanging_trial(Origin& origin) {
+  if (origin.first == nullptr || now_ns_() - origin.last_end_ns < k_patience_ns) return nullptr;
+  origin.trial.give_up();
+  origin.is_void = true;
+  return batch_is_over(origin);
+}
+
+void AutoEngine::look_for_hangs() {
+  if (!is_owner()) return;
+  for (Origin& origin : origins_) {
+    if (origin.choice.load(std::memory_order_relaxed) != Choice::open) continue;
+    Fetch* chain = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      chain = end_of_hanging_trial(origin);
+    }
+    pass_on(Side::threads, chain);
+  }
 }
 
 void AutoEngine::pass_on(Side side, Fetch* chain) {

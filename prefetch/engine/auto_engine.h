@@ -24,6 +24,7 @@ class AutoEngine final : public IoEngine, public FetchClient {
   const char* name() const override { return "auto"; }
   const char* name_for(std::uint32_t origin) const override;
   void submit(Fetch& fetch) override;
+  void look_for_hangs() override;
   void set_depth(unsigned depth) override;
   void cancel_waiting() override;
   void drain() override;
@@ -45,10 +46,11 @@ class AutoEngine final : public IoEngine, public FetchClient {
     unsigned size = 0, voids = 0;             // the size of a batch; the number of batches that did
                                               // not count
     bool is_void = false;
-    std::uint64_t began_ns = 0;
+    std::uint64_t began_ns = 0, last_end_ns = 0;  // of the running batch
   };
   static constexpr std::size_t k_origins = 16;  // all further origins share the last entry
   static constexpr unsigned k_most_voids = 64;
+  static constexpr std::uint64_t k_patience_ns = 5'000'000'000;  // a batch without an end hangs
 
   bool is_owner() const { return base::sys::getpid() == owner_; }
   static std::size_t place_of(std::uint32_t origin) {
@@ -65,6 +67,9 @@ class AutoEngine final : public IoEngine, public FetchClient {
   // fetches that may be submitted now.
   Fetch* one_of_batch_ended(Origin& origin, bool counts);
   Fetch* batch_is_over(Origin& origin);
+  // Called under the lock. Ends the trial if its batch hangs. Returns the chain of fetches that may
+  // be submitted now.
+  Fetch* end_of_hanging_trial(Origin& origin);
   void pass_on(Side side, Fetch* chain);
   void end_held();
 

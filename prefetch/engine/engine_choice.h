@@ -11,8 +11,9 @@
 // A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A
 // pair of batches whose depths differ by more than a quarter is also run again. After too many
-// batches that do not count, the trial chooses threads. The trial fetches only files that would be
-// fetched anyway, and no file twice.
+// batches that do not count, and if fetches are held back while none of the batch ends for five
+// seconds, the trial chooses threads. The trial fetches only files that would be fetched anyway,
+// and no file twice.
 #pragma once
 
 #include <functional>

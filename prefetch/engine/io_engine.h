@@ -11,11 +11,11 @@
 // set, the kernel can still write to its room until the process ends, so the room must never be
 // reused or unmapped. After stop() has returned, no client function runs or will run.
 //
-// Thread safety: any thread may call submit, set_depth, cancel_waiting, drain and stop, but stop
-// may be called only once. The engine calls its client on its own threads, and from
-// cancel_waiting() and stop() also on the caller's thread. At most one call for a given fetch runs
-// at a time. Calls for different fetches run concurrently in the thread engine, and one after the
-// other in the io_uring engine. A client must not call drain or stop from within a callback.
+// Thread safety: any thread may call all functions, but stop may be called only once. The engine
+// calls its client on its own threads, and from cancel_waiting() and stop() also on the caller's
+// thread. At most one call for a given fetch runs at a time. Calls for different fetches run
+// concurrently in the thread engine, and one after the other in the io_uring engine. A client must
+// not call drain or stop from within a callback.
 //
 // File descriptors: the engine's threads have their own fd table. The host never sees an engine's
 // fd, and no close or dup2 of the host affects an engine's fd. A client function that runs on such
@@ -145,6 +145,9 @@ class IoEngine {
   virtual const char* name_for(std::uint32_t /*origin*/) const { return name(); }
 
   virtual void submit(Fetch& fetch) = 0;
+  // Call it several times a second. Submits fetches that the engine holds back for other fetches,
+  // if these hang.
+  virtual void look_for_hangs() {}
   // `depth` is 1 to k_most_depth. Fetches in flight continue.
   virtual void set_depth(unsigned depth) = 0;
   // Ends all fetches that have not begun; their ending is `cancelled`.

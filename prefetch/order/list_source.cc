@@ -1,5 +1,7 @@
 #include "prefetch/order/list_source.h"
 
+#include <algorithm>
+
 namespace cube::prefetch {
 
 std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint64_t from,
@@ -45,6 +47,7 @@ PathSource::Next ListSource::next(PlannedFile& file) {
       break;
     }
     if (first_round_ && ++given_ <= skip_) continue;
+    if (first_round_) note_walk(entry);
     file.path = entry.path;
     file.reader = k_reader;
     file.must_stay = false;
@@ -52,6 +55,20 @@ PathSource::Next ListSource::next(PlannedFile& file) {
     return Next::file;
   }
   return is_over_ ? Next::end : Next::none_yet;
+}
+
+void ListSource::note_walk(const PathEntry& entry) {
+  if (!walks_.empty() && walks_.back().begin == entry.walk) return;
+  if (!walks_.empty()) walks_.back().end = std::min(walks_.back().end, entry.sequence);
+  if (entry.walk != PathEntry::k_no_walk) walks_.push_back({.begin = entry.walk});
+}
+
+std::uint64_t ListSource::dealt_with(std::uint64_t unended) {
+  if (!first_round_) return k_all;
+  std::uint64_t entries = std::min(given_, first_directory_);
+  if (unended != k_all) entries = std::min(entries, skip_ + unended);
+  while (!walks_.empty() && walks_.front().end <= entries) walks_.pop_front();
+  return walks_.empty() ? entries : std::min(entries, walks_.front().begin);
 }
 
 void ListSource::walk(const PlannedFile& directory) {

@@ -2,7 +2,7 @@
 // source repeats the list, because each epoch needs its files again. Thread safety: one thread.
 #pragma once
 
-#include <algorithm>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,26 +32,29 @@ class ListSource final : public PathSource {
   // reports that a path will not be fetched.
   void walk(const PlannedFile& directory);
   void refuse(Refusal reason, const std::string& path, int error);
-  // How many entries of the first round the next leader need not handle. The next leader walks a
-  // directory from its beginning, because it might list the files in another order.
-  std::uint64_t dealt_with() const {
-    return first_round_ ? std::min(given_, first_directory_) : k_all;
-  }
-  // How many entries of the first round precede the one with this sequence number.
-  std::uint64_t before(std::uint64_t sequence) const {
-    return first_round_ ? skip_ + sequence : k_all;
-  }
+  // How many entries of the first round the next leader need not handle. `unended`: the sequence
+  // number of the first file that is not handled yet; k_all: there is none. It must not decrease.
+  // The next leader walks a directory from its beginning, because it might list the files in
+  // another order.
+  std::uint64_t dealt_with(std::uint64_t unended);
   static constexpr std::uint64_t k_all = UINT64_MAX;
   // When the first round is over, logs the entries that were left out. Logs them only once.
   void log();
 
  private:
+  // A walk of a directory in the first round. Its entries are counted from the beginning of the
+  // list. `end` is k_all while the walk goes on.
+  struct Walk {
+    std::uint64_t begin = 0, end = k_all;
+  };
   ListSource() = default;
+  void note_walk(const PathEntry& entry);
 
   PathListOptions options_;
   std::unique_ptr<PathList> list_;
   bool (*repeats_)(void*) = nullptr;
   void* argument_ = nullptr;
+  std::deque<Walk> walks_;                      // those that dealt_with() may have to move back to
   std::uint64_t first_directory_ = UINT64_MAX;  // entries before the first directory
   std::uint64_t skip_ = 0, given_ = 0, sequence_ = 0, began_at_ = 0;
   bool first_round_ = true, is_round_over_ = false, is_over_ = false, is_told_ = false;

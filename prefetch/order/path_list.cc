@@ -42,11 +42,13 @@ std::unique_ptr<PathList> PathList::open(PathListOptions options, std::string& w
 PathList::Next PathList::next(PathEntry& entry) {
   while (true) {
     Verdict verdict = Verdict::none;
-    if (walk_.is_walking()) {
+    const bool is_walk = walk_.is_walking();
+    if (is_walk) {
       verdict = take_walked();
     } else if (!directories_.empty()) {
       const std::string directory = std::move(directories_.front());
       directories_.pop_front();
+      walk_began_ = given_;
       const int error = walk_.begin(directory);
       if (error != 0)
         refuse_line(error == ENOENT ? Refusal::missing : Refusal::unreadable, directory, error);
@@ -62,6 +64,7 @@ PathList::Next PathList::next(PathEntry& entry) {
     if (verdict == Verdict::none) continue;
     entry.path = path_.c_str();
     entry.sequence = given_++;
+    entry.walk = is_walk ? walk_began_ : PathEntry::k_no_walk;
     entry.kind = verdict == Verdict::file ? PathEntry::file : PathEntry::unknown;
     return Next::entry;
   }

@@ -45,8 +45,13 @@ struct PathListOptions {
 };
 
 struct PathEntry {
+  static constexpr std::uint64_t k_no_walk = UINT64_MAX;
+
   const char* path = nullptr;  // absolute and normalised; valid until the next call
   std::uint64_t sequence = 0;  // counted from 0, without gaps
+  // The sequence number of the first entry of the same directory walk; k_no_walk: a line named this
+  // entry.
+  std::uint64_t walk = k_no_walk;
   enum Kind : std::uint8_t { unknown, file } kind = unknown;
 };
 
@@ -100,7 +105,7 @@ class PathList {
   std::size_t place_ = SIZE_MAX;  // the place that held the last path
   std::deque<std::string> directories_;
   std::string path_;
-  std::uint64_t given_ = 0;
+  std::uint64_t given_ = 0, walk_began_ = 0;
 };
 
 }  // namespace cube::prefetch

@@ -190,18 +190,18 @@ void LeaderWork::free_ring(std::uint64_t now) {
 }
 
 void LeaderWork::note_listed() {
-  const ListSource* const list = plan_.list();
+  ListSource* const list = plan_.list();
   if (list == nullptr) return;
-  std::uint64_t listed = list->dealt_with();
   // The next leader gets the first file that is not fetched yet and all later files, because
   // fetches end in any order.
-  if (const auto first = prefetcher_->first_unended(ListSource::k_reader))
-    listed = std::min(listed, list->before(*first));
+  std::uint64_t unended =
+      prefetcher_->first_unended(ListSource::k_reader).value_or(ListSource::k_all);
   if (has_next_ && next_.reader == ListSource::k_reader)
-    listed = std::min(listed, list->before(next_.sequence));
+    unended = std::min(unended, next_.sequence);
   // If a stop has just dropped files, the earlier note stays valid for the next leader.
   if (prefetcher_->is_stopped()) return;
-  listed = mark_of(config_.prefetch_list) | std::min(listed, k_most_listed);
+  const std::uint64_t listed =
+      mark_of(config_.prefetch_list) | std::min(list->dealt_with(unended), k_most_listed);
   cache_.ahead().listed_of_job().store(listed, std::memory_order_relaxed);
 }
 
@@ -232,6 +232,7 @@ std::uint64_t LeaderWork::turn() {
     adapt_depth(now);
     free_ring(now);
   }
+  prefetcher_->look_for_hangs();
   prefetcher_->pump();
   if (!is_idle) prepare_room();
   return is_idle && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;

@@ -87,6 +87,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // might have made room.
   void pump();
   void set_depth(unsigned depth);
+  // Call it several times a second: see IoEngine.
+  void look_for_hangs() { engine_->look_for_hangs(); }
   // True if no file waits or is under way.
   bool is_idle();
   // The sequence number of the earliest file, in this reader's order, that waits or is under way;

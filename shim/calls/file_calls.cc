@@ -183,7 +183,8 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     if (file->is_filling()) origins::bring_all(*file, fd);
     if (file->large == nullptr && !file->record->is_stale() &&
         mappings::map(*file, request, address) == mappings::MapResult::done) {
-      file->count_in_steps(std::min<std::uint64_t>(n, file->size));
+      // The open has counted the bytes of a copy.
+      file->count_in_steps(file->is_copy() ? 0 : std::min<std::uint64_t>(n, file->size));
       return address;
     }
   }

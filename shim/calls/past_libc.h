@@ -32,4 +32,13 @@ auto with_reader(const char* who, Call&& call) {
   return result;
 }
 
+// A program may make a ring by syscall(), and enter it by inline assembly. So opens return kernel
+// files from before the ring is made until trust_ring(), which the first syscall() that enters the
+// ring calls. If the program closes the ring without entering it, opens return kernel files until
+// a ring with the same fd is entered.
+void doubt_next_ring();
+// Call this with the fd of the new ring, or with a negative number if none was made.
+void doubt_ring(int fd);
+void trust_ring(int fd);
+
 }  // namespace cube::shim::past_libc

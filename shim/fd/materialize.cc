@@ -306,6 +306,24 @@ void share_offset(int fd) {
   sys::close(keeper);
 }
 
+// Call this before a fork, if no fd was free to materialize the file. The child would have fds for
+// a file of its own, but that file's offset would not be the parent's.
+void keep_from_child(int fd) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (file && file->is_placeholder()) file->is_kept_from_child.store(true);
+}
+
+// Call this in the child. If the file is kept from it, leaves the placeholder to the kernel, which
+// answers EBADF, and returns true.
+bool withhold_if_kept(int fd) {
+  const bool is_kept = [&] {
+    const OpenFileRef file = g_fds.acquire(fd);
+    return file && file->is_kept_from_child.load();
+  }();
+  if (is_kept) g_fds.forget(fd);
+  return is_kept;
+}
+
 }  // namespace
 
 void materialize_for_child(ForkSide side) {
@@ -317,11 +335,12 @@ void materialize_for_child(ForkSide side) {
       const OpenFileRef file = g_fds.acquire(fd);
       return file && file->shares_offset();
     };
-    if (is_shared()) continue;
+    if (is_shared() || (side == ForkSide::child && withhold_if_kept(fd))) continue;
     const int error = g_fds.kind(fd) == RowKind::served
                           ? materialize_accepting(fd, Accept::same_content, "fork", side)
                           : materialize_slow(fd, "fork");
     if (error < 0) share_offset(fd);
+    if (error == -EMFILE && side == ForkSide::parent) keep_from_child(fd);
   }
 }
 

@@ -56,7 +56,7 @@ void materialize_changed(int fd, OpenFileRef& file);
 enum class ForkSide : bool { parent, child };
 // Call this before a fork and in the new child. Materializes every served file. If an object in
 // blocks cannot be materialized, its offset moves to the kernel, so that parent and child share the
-// offset.
+// offset. If the parent has no free fd for a file, the file's fds answer EBADF in the child.
 void materialize_for_child(ForkSide side);
 // Call this before the process enters a sandbox, which may refuse later opens. Replaces the
 // placeholders under directory streams by the origin's own directories.

@@ -143,6 +143,7 @@ OpenFileRef make() {
   file->bytes_served.store(0, std::memory_order_relaxed);
   file->calls_saved.store(0, std::memory_order_relaxed);
   file->sticky.store(false, std::memory_order_relaxed);
+  file->is_kept_from_child.store(false, std::memory_order_relaxed);
   file->users_of_copy.store(0, std::memory_order_relaxed);
   file->fd_kind.store(OpenFile::FdKind::placeholder, std::memory_order_relaxed);
   file->kind = OpenFile::Kind::served;

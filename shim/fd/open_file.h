@@ -40,6 +40,7 @@ struct alignas(64) OpenFile {
   Kind kind = Kind::served;
   std::atomic<FdKind> fd_kind{FdKind::placeholder};
   std::atomic<bool> sticky{false};  // a writer that never ends: it may write after its last close
+  std::atomic<bool> is_kept_from_child{false};  // no fd was free to share the offset with a child
   std::atomic<std::uint32_t> users_of_copy{
       0};                                 // calls that may move the offset of a copy (CopyUse)
   int flags = 0;                          // the program's, for F_GETFL

@@ -14,6 +14,7 @@
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/name/name_change.h"
 #include "shim/calls/new_fds.h"
+#include "shim/calls/past_libc.h"
 #include "shim/calls/syscall_table.h"
 #include "shim/fd/materialize.h"
 #include "shim/libc/exports.h"
@@ -118,7 +119,10 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
           (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::lifecycle::seal();
       break;
-    case shim::SyscallKind::hands_on: shim::let_writers_outlive_us(); [[fallthrough]];
+    case shim::SyscallKind::hands_on:
+      if (row.number == SYS_io_uring_enter) shim::past_libc::trust_ring(fd_at(0));
+      shim::let_writers_outlive_us();
+      [[fallthrough]];
     case shim::SyscallKind::everything:
       shim::materialize_all(/*only_inherited=*/false, k_syscall);
       shim::expect_new_fd();

@@ -88,16 +88,20 @@ long cache_of_file(const long (&a)[6]) {
 }
 
 // With IORING_SETUP_SQPOLL, a kernel thread reads requests without a system call that could be
-// intercepted. Requests to any other ring pass through io_uring_enter.
+// intercepted. The requests to any other ring pass through io_uring_enter, which the program may
+// call without libc.
 long set_up_ring(const long (&a)[6]) {
   const auto* const parameters = reinterpret_cast<const ::io_uring_params*>(a[1]);
   const bool polls = !shim::is_bad_pointer(parameters, sizeof *parameters) &&
                      (parameters->flags & IORING_SETUP_SQPOLL) != 0;
+  if (!polls) shim::past_libc::doubt_next_ring();
   shim::materialize_all(/*only_inherited=*/false, "syscall");
   shim::expect_new_fd();
   const auto call = [&] { return real::syscall(SYS_io_uring_setup, a[0], a[1], 0L, 0L, 0L, 0L); };
-  return shim::noted(
+  const int fd = shim::noted(
       static_cast<int>(polls ? shim::past_libc::with_reader("a kernel thread", call) : call()));
+  if (!polls) shim::past_libc::doubt_ring(fd);
+  return fd;
 }
 
 // Calls a function of libc with as many of the arguments as it has parameters.

@@ -12,6 +12,7 @@ constinit const base::Config* g_config = nullptr;
 
 constinit std::atomic<bool> g_active{false}, g_tells{false}, g_is_loaded{false};
 constinit std::atomic<Copies> g_serves_copies{Copies::no};
+constinit std::atomic<int> g_doubted_rings{0};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
 // The signals that the thread had blocked when it called vfork.
 constinit thread_local std::uint64_t t_blocked_at_vfork [[gnu::tls_model("initial-exec")]] = 0;

@@ -53,8 +53,12 @@ void disable(const char* why);
 // libc.
 enum class Copies : std::uint8_t { no, for_now, yes };
 extern constinit std::atomic<Copies> g_serves_copies;
+// The rings that past_libc.h does not trust. The process is in mode real while there is such a
+// ring.
+extern constinit std::atomic<int> g_doubted_rings;
 inline bool serves_copies() {
-  return g_serves_copies.load(std::memory_order_relaxed) != Copies::no;
+  return g_serves_copies.load(std::memory_order_relaxed) != Copies::no ||
+         g_doubted_rings.load(std::memory_order_relaxed) != 0;
 }
 
 // The origin of each prefix; null before start().

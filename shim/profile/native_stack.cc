@@ -219,9 +219,7 @@ bool walk(Stack& stack) {
   t_thread = Thread::walking;
   constexpr int k_own_frames = 8;
   void* frames[k_most_native + k_own_frames];
-  const int saved_errno = errno;
   const int count = g_backtrace(frames, static_cast<int>(std::size(frames)));
-  errno = saved_errno;
   t_thread = Thread::ready;
   g_walkers.fetch_sub(1, std::memory_order_release);
   for (int i = 0; i < count && stack.natives < k_most_native; ++i) {

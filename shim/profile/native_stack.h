@@ -16,7 +16,7 @@ void start();
 // Returns the address of a function in libunwind, by which a caller can recognize that library.
 // Null if libunwind is not in use.
 const void* library();
-// Returns false if there is no stack.
+// Returns false if there is no stack. May change errno.
 bool walk(Stack& stack);
 
 void before_fork();

@@ -600,6 +600,25 @@ TEST(JobReport, ADiskHasALineIfThereIsOne) {
             nlohmann::json({{"capacity", 44}, {"used", 33}, {"entries", 22}, {"unwritten", 11}}));
 }
 
+// With CUBESHIM_CLUSTER_FILL=0, no process asks the servers how full they are.
+TEST(JobReport, JsonHasNoFigureOfTheClusterThatNobodyMeasures) {
+  const auto names = [](const JobTotals& job) {
+    std::string all;
+    const auto json =
+        nlohmann::json::parse(std::string(report_as_json(job).view()), nullptr, false);
+    for (const auto& [name, value] : json["cluster"].items()) all += name + " ";
+    return all;
+  };
+  JobTotals job;
+  job.tiers[1] = {.is_there = true};
+  EXPECT_EQ(names(job),
+            "damaged gets hits late misses offered outdated refused skipped trips waits ");
+  job.tiers[1].capacity = 8;
+  EXPECT_EQ(names(job),
+            "capacity damaged entries gets hits late misses offered outdated refused skipped trips "
+            "used waits ");
+}
+
 TEST(JobReport, JsonIsTheSameToTheByte) {
   JobTotals job;
   job.totals.hit_latency[base::Histogram::bucket_of(2000)] = 10;

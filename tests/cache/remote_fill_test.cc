@@ -138,6 +138,29 @@ struct TierRightsTest : RemoteFillTest {
   }
 };
 
+// Another node has moved the directory, and has put a link to it in its place.
+TEST_F(TierRightsTest, RecordIsDroppedIfTheDirectoryBehindALinkMoves) {
+  const std::string moved = dir.path() + "-moved";
+  ASSERT_EQ(rename(dir.path().c_str(), moved.c_str()), 0);
+  ASSERT_EQ(symlink(moved.c_str(), dir.path().c_str()), 0);
+  for (const bool is_ahead : {false, true}) {
+    BackgroundFill fill(parts, path, false);
+    EXPECT_TRUE(is_ahead ? take(fill) == Remote::published : static_cast<bool>(open().pin));
+    EXPECT_EQ(in_memory(), bytes);
+    // From here on, the path may lead to other files.
+    changes.tree_changed(moved);
+    EXPECT_EQ(in_memory(), "") << is_ahead;
+  }
+  EXPECT_EQ(unlink(dir.path().c_str()), 0);
+  EXPECT_EQ(rename(moved.c_str(), dir.path().c_str()), 0);
+}
+
+TEST_F(TierRightsTest, RecordOfAPathWithoutLinksStaysPhysical) {
+  const OpenOutcome outcome = open();
+  ASSERT_TRUE(outcome.pin);
+  EXPECT_TRUE(outcome.pin->is_physical());
+}
+
 TEST_F(TierRightsTest, RecordOfTheSameRightsCostsAStat) {
   EXPECT_TRUE(open().pin);
   EXPECT_EQ(count(base::Counter::origin_stats), 1U);

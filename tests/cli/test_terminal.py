@@ -38,10 +38,10 @@ class OnTerminal(Case):
 
 
 class Progress(OnTerminal):
-    """The line about a job while its cache fills."""
+    """The line about a job while its cache fills. It is longer on a busy machine."""
     LINE = (r"^cubeshim: \S+ \S+: \d+ opens, \d+ % from the cache; 2\.\d MiB cached "
-            r"\(\d+ % of the room\); mount \S.*; almost nothing new is cached: this is the last "
-            r"line$")
+            r"\(\d+ % of the room\); mount (?:[^;]*;){1,2}\s+almost\s+nothing\s+new\s+is\s+"
+            r"cached:\s+this\s+is\s+the\s+last\s+line$")
 
     def setUp(self):
         super().setUp()
@@ -92,7 +92,7 @@ class Report(OnTerminal):
             os.write(terminal.slave, b"end of it")
             terminal.until("^end of it$", is_full=False)
             rows = terminal.text().split("end of it")[0].splitlines()
-            self.assertGreater(len(rows), 3, rows)
+            self.assertGreaterEqual(len(rows), 3, rows)
             for row in rows:
                 self.assertRegex(row, r"^(cubeshim: | {10})\S")
 

@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import unittest
 from pathlib import Path
 
@@ -16,6 +18,51 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "preload"))
 from cluster_servers import Memcached, free_port, wait_until  # noqa: E402
 
 FILES = 600
+
+
+class MalformedOnce:
+    """A server whose first answer is malformed, and is followed by another, which nobody has asked
+    for: that the file is there."""
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.name = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        self._has_begun = False
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self):
+        talks = []
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                break
+            talks.append(threading.Thread(target=self._talk, args=(connection,)))
+            talks[-1].start()
+        for talk in talks:
+            talk.join()
+
+    def _talk(self, connection):
+        with connection, connection.makefile("rwb") as stream:
+            for line in stream:
+                words = line.split()
+                if not self._has_begun:
+                    self._has_begun = True
+                    stream.write(b"VA 1 c1 O1\r\nHD s70 c1 O1\r\n")
+                elif words[0] == b"mg":
+                    stream.write(b"HD s0 c2 O1 W\r\n")
+                else:
+                    stream.read(int(words[2]) + 2)
+                    stream.write(b"HD O1\r\n")
+                stream.flush()
 
 
 @unittest.skipUnless(shutil.which("memcached"), "memcached is not installed")
@@ -144,6 +191,19 @@ class ToCluster(SlowMount, Case):
                             status=1)
         self.assertEqual((trusted["shared"], trusted["there"]), (2, folder))
 
+    def test_a_file_that_is_open_for_writing_is_left_out(self):
+        self.pool(1)
+        self.write("written", b"half of it")
+        self.mount_it("--direct")
+        written = self.mount / "written"
+        with open(written, "r+b"):
+            summary = self.fill(written, self.mount / "d0", status=1)
+            self.assertEqual(self.reasons(summary), {"open for writing on this node": 1})
+            # The file leaves no lease for which other nodes would wait.
+            self.assertEqual((summary["shared"], len(self.servers[0].keys())),
+                             (summary["read"], summary["read"]))
+        self.assertEqual(self.fill(written)["shared"], 1)
+
     def test_a_full_server(self):
         self.pool(1)
         size = 40_000
@@ -196,6 +256,13 @@ class ToCluster(SlowMount, Case):
         self.assertTrue(FILES / 4 < lost < FILES * 3 / 4, lost)
         # No file was read for the missing server.
         self.assertEqual(summary["read"], summary["shared"])
+
+    def test_the_rest_of_a_malformed_answer_is_not_taken_for_the_next(self):
+        server = self.enterContext(MalformedOnce())
+        self.text = f"memcached://{server.name}"
+        self.mount_it("--direct")
+        summary = self.fill(self.mount / self.names[1], "--prefetch-depth", "1")
+        self.assertEqual((summary["there"], summary["shared"]), (0, 1))
 
     def test_an_interrupt_gives_leases_back(self):
         self.pool(1)

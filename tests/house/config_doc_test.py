@@ -54,10 +54,10 @@ def figures(definition: str, tier_kinds: str) -> str:
 
 
 def of_each(tiers: list, fields: list) -> list[list[str]]:
-    """Returns the rows of a block of fields that each tier has."""
+    """Returns the rows of a block of fields of tiers. See has_figure in cache/report/figures.h."""
     return [[f"`{tier}.{name}`", unit, f"with a {tier}: {text}"]
             for tier, _ in tiers
-            for name, unit, text in fields]
+            for name, unit, text in fields if (tier, name) != ("cluster", "unwritten")]
 
 
 def main(root: Path, write: bool) -> int:

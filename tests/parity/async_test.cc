@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 
 namespace {
@@ -30,7 +31,8 @@ void wait_for(cube::parity::Case& t, aiocb& block) {
 // liburing's system calls.
 class Ring {
  public:
-  explicit Ring(cube::parity::Case& t) {
+  enum class Entered { by_libc, by_assembly };
+  explicit Ring(cube::parity::Case& t, Entered entered = Entered::by_libc) : entered_(entered) {
     fd_ = CALL(static_cast<int>(syscall(SYS_io_uring_setup, 8, &parameters_)));
     if (fd_ < 0) return;
     submissions_ = map(parameters_.sq_off.array + parameters_.sq_entries * sizeof(unsigned),
@@ -48,8 +50,12 @@ class Ring {
     entries_[index] = entry;
     at(submissions_, parameters_.sq_off.array + index * 4).store(index);
     at(submissions_, parameters_.sq_off.tail).store(tail + 1);
-    CALL(syscall(SYS_io_uring_enter, fd_, 1L, 1L, static_cast<long>(IORING_ENTER_GETEVENTS),
-                 nullptr, 0L));
+    if (entered_ == Entered::by_assembly) {
+      cube::base::sys::raw(SYS_io_uring_enter, fd_, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+    } else {
+      CALL(syscall(SYS_io_uring_enter, fd_, 1L, 1L, static_cast<long>(IORING_ENTER_GETEVENTS),
+                   nullptr, 0L));
+    }
     const unsigned head = at(completions_, parameters_.cq_off.head).load();
     if (head == at(completions_, parameters_.cq_off.tail).load()) return -999;
     const unsigned slot = head & at(completions_, parameters_.cq_off.ring_mask).load();
@@ -67,6 +73,7 @@ class Ring {
   static std::atomic_ref<unsigned> at(char* base, unsigned offset) {
     return std::atomic_ref<unsigned>(*reinterpret_cast<unsigned*>(base + offset));
   }
+  Entered entered_;
   io_uring_params parameters_{};
   int fd_ = -1;
   char* submissions_ = nullptr;
@@ -181,9 +188,9 @@ PARITY(Async, IoSubmit) {
 }
 
 PARITY(Async, IoUring) {
+  const char* const path = t.file("a", 300);
   Ring ring(t);
   if (ring.fd() < 0) GTEST_SKIP() << "no io_uring: " << strerror(errno);
-  const char* const path = t.file("a", 300);
   char got[64] = {};
   const auto done = [&](const char* what, const io_uring_sqe& entry) {
     t.line(std::string(what) + " " + std::to_string(ring.run(t, entry)));
@@ -231,4 +238,21 @@ PARITY(Async, IoUring) {
   CALL(read(CALL(open(path, O_RDONLY)), got, 10));
   t.bytes("got", got, 10);
   done("bad fd", entry_of(IORING_OP_READ, 999, got, 10, 0));
+  t.expect_served(CALL(open(path, O_RDONLY)));
+}
+
+// As fio does.
+PARITY(Async, IoUringEnteredByAssembly) {
+  const char* const path = t.file("a", 300);
+  t.in_child([&] {
+    const int before = CALL(open(path, O_RDONLY));
+    Ring ring(t, Ring::Entered::by_assembly);
+    if (ring.fd() < 0) return;
+    const int after = CALL(open(path, O_RDONLY));
+    char got[10] = {};
+    for (const int fd : {before, after}) {
+      t.line("read " + std::to_string(ring.run(t, entry_of(IORING_OP_READ, fd, got, 10, 0))));
+      t.bytes("got", got, 10);
+    }
+  });
 }

@@ -2,11 +2,14 @@
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
@@ -159,6 +162,38 @@ PARITY(Limit, FdOfAFileThatCannotBeCopiedStaysInUse) {
     CALL(open("/dev/null", O_RDONLY));
     CALL(pread(fd, got, 8, 50000));
     t.bytes("got", got, 8);
+  });
+}
+
+// In the kernel, both processes read the same file description. The library cannot share a served
+// file's offset without a free fd, so its child may fail, but must not read at an offset of its
+// own.
+PARITY(Limit, ChildOfThreadsReadsNoBytesThatItsParentReadsAgain) {
+  t.in_child([&] {
+    const char* const path = t.file("a", 300);
+    auto* const by_child = static_cast<long*>(
+        mmap(nullptr, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    std::atomic<bool> may_end{false};
+    std::thread thread([&] { may_end.wait(false); });
+    const int fd = CALL(open(path, O_RDONLY));
+    char got[8];
+    CALL(read(fd, got, 8));
+    const rlimit full{static_cast<rlim_t>(fd) + 1, static_cast<rlim_t>(fd) + 1};
+    setrlimit(RLIMIT_NOFILE, &full);
+    const pid_t child = fork();
+    if (child == 0) {
+      *by_child = read(fd, got, 8);
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+    const std::size_t at = 8 + (*by_child > 0 ? 8 : 0);
+    CALL(read(fd, got, 8));
+    t.line(std::string(got, 8) == cube::parity::content_of("a", 300).substr(at, 8)
+               ? "the parent reads on"
+               : "the parent reads what the child has read");
+    may_end = true;
+    may_end.notify_all();
+    thread.join();
   });
 }
 

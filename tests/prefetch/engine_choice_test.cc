@@ -272,6 +272,34 @@ TEST_F(AutoChoice, UsesThreadsIfNoBatchIsEverFilled) {
   expect_each_ended_once();
 }
 
+TEST_F(AutoChoice, HangingFileHoldsNoFileBack) {
+  start(100, 100);
+  submit(500);
+  // The last file of the first batch hangs.
+  for (int i = 0; i < 63; ++i) threads->run_one();
+  g_now += 4'999'999'999;
+  engine->look_for_hangs();
+  EXPECT_EQ(threads->taken, 64U) << "it may still end";
+  g_now += 1;
+  engine->look_for_hangs();
+  EXPECT_EQ(threads->taken, 500U);
+  EXPECT_STREQ(engine->name_for(0), "threads");
+  run();
+  EXPECT_EQ(uring->taken, 0U);
+  expect_each_ended_once();
+}
+
+TEST_F(AutoChoice, SlowFilesAreNotTakenForHanging) {
+  start(4'000'000'000, 2'000'000'000);
+  submit(500);
+  while (!threads->is_idle() || !uring->is_idle()) {
+    threads->run_one();
+    uring->run_one();
+    engine->look_for_hangs();
+  }
+  EXPECT_GT(uring->taken, 0U);
+}
+
 // Pacing changes the depth all the time: by one, and by half.
 TEST_F(AutoChoice, DecidesWhileTheDepthChanges) {
   start(200, 100);

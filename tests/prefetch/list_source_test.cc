@@ -53,10 +53,10 @@ TEST_F(ListSourceTest, GivesEachOnceAndThenEnds) {
   open_from(0, text({"a", "b", "c"}));
   EXPECT_EQ(take(), (Names{"a", "b", "c"}));
   EXPECT_FALSE(is_at_end()) << "one of them may be a directory";
-  EXPECT_EQ(source->dealt_with(), 3U);
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), 3U);
   EXPECT_TRUE(source->all_is_known());
   EXPECT_TRUE(is_at_end());
-  EXPECT_EQ(source->dealt_with(), ListSource::k_all);
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), ListSource::k_all);
   EXPECT_FALSE(source->all_is_known());
 }
 
@@ -103,7 +103,7 @@ TEST_F(ListSourceTest, DirectoriesComeWhenTheyAreKnownAsSuch) {
 TEST_F(ListSourceTest, NextLeaderContinuesWhereTheLastOneStopped) {
   open_from(2, text({"a", "b", "c", "d"}));
   EXPECT_EQ(take(), (Names{"c", "d"}));
-  EXPECT_EQ(source->dealt_with(), 4U);
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), 4U);
 }
 
 TEST_F(ListSourceTest, NextLeaderStartsADirectoryAgain) {
@@ -114,14 +114,35 @@ TEST_F(ListSourceTest, NextLeaderStartsADirectoryAgain) {
   take();
   source->walk(given[1]);
   take(1);
-  EXPECT_EQ(source->dealt_with(), 1U);
-  const std::uint64_t from = source->dealt_with();
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), 1U);
+  const std::uint64_t from = source->dealt_with(ListSource::k_all);
   given.clear();
   open_from(from, lines);
   EXPECT_EQ(take(), (Names{"d", "b"}));
   source->walk(given[0]);
-  EXPECT_EQ(source->dealt_with(), 1U);
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), 1U);
   EXPECT_EQ(testing::sorted(take()), (Names{"d/x", "d/y"}));
+}
+
+// A path that ends in '/' is walked without being asked for as a file.
+TEST_F(ListSourceTest, NextLeaderStartsADirectoryWithASlashAgain) {
+  for (const char* const name : {"d/x", "d/y", "e/x", "e/y"}) make(name);
+  open_from(0, text({"a", "d/", "b", "e/"}));
+  take(2);
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), 1U) << "d is not over";
+  take(2);
+  EXPECT_EQ(source->dealt_with(2), 1U) << "the second file of d is not fetched yet";
+  EXPECT_EQ(source->dealt_with(3), 3U);
+  take();
+  EXPECT_EQ(source->dealt_with(3), 3U);
+  EXPECT_EQ(source->dealt_with(5), 4U);
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), 4U) << "e may have more files";
+  open_from(4, text({"a", "d/", "b", "e/"}));
+  given.clear();
+  EXPECT_EQ(testing::sorted(take()), (Names{"e/x", "e/y"}));
+  EXPECT_EQ(source->dealt_with(1), 4U);
+  EXPECT_TRUE(source->all_is_known());
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), ListSource::k_all);
 }
 
 TEST_F(ListSourceTest, NextLeaderRepeatsACompletedList) {
@@ -136,7 +157,7 @@ TEST_F(ListSourceTest, NextLeaderTakesPartInLaterRounds) {
   repeats = true;
   open_from(ListSource::k_all, text({"a", "b"}));
   EXPECT_EQ(take(), (Names{"a", "b"}));
-  EXPECT_EQ(source->dealt_with(), ListSource::k_all);
+  EXPECT_EQ(source->dealt_with(ListSource::k_all), ListSource::k_all);
   repeats = false;
   given.clear();
   open_from(ListSource::k_all, text({"a", "b"}));

@@ -55,10 +55,31 @@ os.execv("/usr/bin/python3", ["python3", "-c", ""])
 """)
         self.assertEqual(report["bytes_served"], sum(SIZES.values()))
 
+    def test_vectored_reads(self):
+        report = self.report("""
+fd = os.open(os.path.join(sys.argv[1], "small"), os.O_RDONLY)
+parts = [bytearray(8000), bytearray(4000)]
+assert os.readv(fd, parts) == 12_000
+assert os.readv(fd, parts) == 8_000
+assert os.preadv(fd, parts, 1000) == 12_000
+""")
+        self.assertEqual(report["bytes_served"], 12_000 + 8_000 + 12_000)
+
     def test_copies_of_mode_real_count_as_served(self):
         body = "for _ in range(2):\n    opened_and_read('small')"
         report = self.report(body, CUBESHIM_MODE="real")
         self.assertEqual(report["bytes_served"], 2 * SIZES["small"])
+
+    def test_a_mapped_file_counts_once(self):
+        for mode in ("virtual", "real"):
+            with self.subTest(mode):
+                report = self.report("""
+import mmap
+opened_and_read("small")
+fd = os.open(os.path.join(sys.argv[1], "small"), os.O_RDONLY)
+mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+""", CUBESHIM_MODE=mode)
+                self.assertEqual(report["bytes_served"], 2 * SIZES["small"])
 
     def test_a_killed_process_lacks_at_most_a_step_of_each_file(self):
         for name in ("parts", "large"):

@@ -464,6 +464,26 @@ except FileExistsError:
         (self.tree / "new").mkdir()
         self.assertEqual(self.ask(job), "True")
 
+    def test_a_file_that_others_have_removed_is_absent_once_its_open_has_failed(self):
+        self.make_tree(self.tree)
+        job = self.start_job(
+            """
+import os, sys
+for turn in range(2):
+    for name in os.listdir(sys.argv[1]):
+        size = os.stat(sys.argv[1] + "/" + name).st_size
+print("ready", flush=True)
+for line in sys.stdin:
+    path = sys.argv[1] + "/f1"
+    try:
+        open(path)
+    except FileNotFoundError:
+        print(os.path.exists(path), "f1" in os.listdir(sys.argv[1]))
+""", str(self.tree / "d0"), **self.LONG)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        (self.tree / "d0" / "f1").unlink()
+        self.assertEqual(self.ask(job), "False False")
+
     def test_a_directory_that_others_have_made_is_seen_once_it_was_listed(self):
         self.make_tree(self.tree)
         job = self.start_job(

@@ -24,9 +24,10 @@ FUTEX_WAIT = 0  # of the library; waits of libc have FUTEX_PRIVATE_FLAG
 JOB = """
 import ctypes, os, sys, threading
 libc, path = ctypes.CDLL(None, use_errno=True), sys.argv[1].encode()
-wanted, go = open(sys.argv[2], "rb").read(), [threading.Event(), threading.Event()]
+whole, go = open(sys.argv[2], "rb").read(), [threading.Event(), threading.Event()]
 right = []
 def read(me):
+    wanted = whole[:os.stat(f"{sys.argv[2]}.{me}").st_size]
     room = ctypes.create_string_buffer(len(wanted))
     os.write(1, b"%d %d\\n" % (me, threading.get_native_id()))
     while not go[me].is_set():
@@ -43,11 +44,13 @@ for line in sys.stdin:
 for thread in threads:
     thread.join()
 assert right == [True, True], right
-assert open(path, "rb").read() == wanted
+assert open(path, "rb").read() == whole
 """
 
 
-class PartsShare(unittest.TestCase):
+class Case(unittest.TestCase):
+    first_reads = SIZE
+
     def setUp(self):
         scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-parts-")))
         source = scratch / "source"
@@ -55,6 +58,9 @@ class PartsShare(unittest.TestCase):
         self.file = source / "f"
         self.file.write_bytes(os.urandom(SIZE))
         os.utime(self.file, (1e9, 1e9))
+        for thread, size in enumerate((self.first_reads, SIZE)):
+            with open(f"{self.file}.{thread}", "wb") as file:
+                file.truncate(size)
         self.mount = self.enterContext(SlowMount(Path(LAGFS), source, scratch, 0, direct=True))
         self.report = scratch / "report"
         clean = {
@@ -93,6 +99,9 @@ class PartsShare(unittest.TestCase):
         self.assertEqual(report["materialized"], 0)
         self.assertEqual(self.mount.bytes_read(), SIZE)
 
+
+class PartsShare(Case):
+
     def test_reader_waits_for_a_part_that_another_reader_fetches(self):
         self.tell(0)
         self.assertEqual(self.first.run_to_any(PREADV), PREADV)
@@ -113,6 +122,19 @@ class PartsShare(unittest.TestCase):
             lambda number, words: number == STATX and words[2] & FORCE_SYNC != 0))
         self.tell(1)
         self.assertEqual(self.second.run_to_any(PREAD, PREADV, SCHED_YIELD), SCHED_YIELD)
+        self.check_all_came_once()
+
+
+class PartsShareAtAClose(Case):
+    first_reads = SIZE // 2
+
+    def test_reader_that_gets_the_last_part_while_a_close_keeps_parts(self):
+        self.tell(0)
+        self.assertEqual(self.first.run_to_any(PREADV), PREADV)
+        self.assertTrue(self.first.run_to(
+            lambda number, words: number == STATX and words[2] & FORCE_SYNC != 0))
+        self.tell(1)
+        self.assertEqual(self.second.run_to_any(SCHED_YIELD), SCHED_YIELD)
         self.check_all_came_once()
 
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
@@ -24,6 +26,10 @@ extern "C" void profile_host_call(void (*function)());
 namespace {
 
 const char* g_file = nullptr;
+// Called at the next sched_yield() of this program or of the library.
+std::atomic<void (*)()> g_at_yield{nullptr};
+// Called during a fork, after the handler of the library.
+void (*g_at_fork)() = nullptr;
 
 void check(bool is_true, const char* what) {
   if (is_true) return;
@@ -102,23 +108,37 @@ int vforked_child() {
   return 0;
 }
 
-// Another thread asks the loader for its libraries. At the same time a child is forked and a file
-// is read, and that thread waits for this.
-int loader_lock() {
-  static std::atomic<bool> is_inside{false}, may_go{false};
-  pthread_t thread;
-  const auto body = [](void*) -> void* {
+// A thread that asks the loader for its libraries, and keeps the loader's lock until the end.
+class LoaderThread {
+ public:
+  LoaderThread() {
+    check(pthread_create(&thread_, nullptr, &body, this) == 0, "thread");
+    while (!is_inside_) usleep(100);
+  }
+  void end() {
+    may_go_ = true;
+    pthread_join(thread_, nullptr);
+  }
+
+ private:
+  static void* body(void* own) {
     dl_iterate_phdr(
-        [](struct ::dl_phdr_info*, std::size_t, void*) {
-          is_inside = true;
-          while (!may_go) usleep(100);
+        [](struct ::dl_phdr_info*, std::size_t, void* given) {
+          auto& thread = *static_cast<LoaderThread*>(given);
+          thread.is_inside_ = true;
+          while (!thread.may_go_) usleep(100);
           return 1;
         },
-        nullptr);
+        own);
     return nullptr;
-  };
-  check(pthread_create(&thread, nullptr, body, nullptr) == 0, "thread");
-  while (!is_inside) usleep(100);
+  }
+  pthread_t thread_{};
+  std::atomic<bool> is_inside_{false}, may_go_{false};
+};
+
+// A child is forked and a file is read while another thread has the loader's lock.
+int loader_lock() {
+  LoaderThread loader;
   const pid_t child = fork();
   if (child == 0) {
     alarm(120);
@@ -128,7 +148,63 @@ int loader_lock() {
   const int status = wait_for(child);
   alarm(120);
   read_file();
-  may_go = true;
+  loader.end();
+  return status;
+}
+
+// A file is read while another thread keeps the loader's lock for long, and later while a thread
+// gives the lock back as soon as the library waits for it.
+int later_loads() {
+  LoaderThread slow;
+  read_file();
+  slow.end();
+  read_file();
+  static LoaderThread quick;
+  g_at_yield = [] { quick.end(); };
+  read_file();
+  if (const auto at_yield = g_at_yield.exchange(nullptr)) at_yield();
+  return 0;
+}
+
+// A child is forked, and reads a file. A handler of the fork reads the file, too (g_at_fork).
+int reading_fork_handler() {
+  g_at_fork = read_file;
+  const pid_t child = fork();
+  if (child == 0) {
+    read_file();
+    _exit(0);
+  }
+  return wait_for(child);
+}
+
+// Tells the id of a thread, which writes the profile before an exec that fails. After a signal, a
+// child is forked.
+int fork_during_write() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  read_file();
+  pthread_t thread;
+  const auto body = [](void*) -> void* {
+    std::printf("%ld\n", syscall(SYS_gettid));
+    std::fflush(stdout);
+    char go = 0;
+    check(read(STDIN_FILENO, &go, 1) == 1, "read");
+    execl("/nonexistent/program", "program", nullptr);
+    return nullptr;
+  };
+  check(pthread_create(&thread, nullptr, body, nullptr) == 0, "thread");
+  int signal = 0;
+  sigwait(&signals, &signal);
+  const pid_t child = fork();
+  if (child == 0) {
+    read_file();
+    _exit(0);
+  }
+  const int status = wait_for(child);
+  std::printf("done\n");
+  std::fflush(stdout);
   pthread_join(thread, nullptr);
   return status;
 }
@@ -157,6 +233,18 @@ int cancelled_thread() {
   struct stat st {};
   check(lstat(g_file, &st) == 0, "lstat");
   return is_past && result == PTHREAD_CANCELED ? 0 : 1;
+}
+
+// A call fails where libunwind makes system calls of its own that fail, too.
+int failed_call() {
+  static const std::string path = std::string(g_file) + "/name";
+  static int error = 0;
+  profile_host_call([] {
+    struct stat st {};
+    check(lstat(path.c_str(), &st) != 0, "lstat");
+    error = errno;
+  });
+  return error == ENOTDIR ? 0 : 1;
 }
 
 // Handlers jump out of calls. After that, some calls fail, and a child is forked.
@@ -242,23 +330,42 @@ int left_open() {
   return read(open(g_file, O_RDONLY), text, sizeof text) == sizeof text ? 0 : 1;
 }
 
+// Handlers that run before a fork run in the reverse order of their registration, and the
+// constructors of the library run later than this function.
+__attribute__((section(".preinit_array"), used)) void (*const g_register)() = [] {
+  pthread_atfork(
+      [] {
+        if (g_at_fork != nullptr) g_at_fork();
+      },
+      nullptr, nullptr);
+};
+
 }  // namespace
+
+int sched_yield() noexcept {
+  if (const auto at_yield = g_at_yield.exchange(nullptr)) at_yield();
+  return static_cast<int>(syscall(SYS_sched_yield));
+}
 
 int main(int count, char** words) {
   check(count == 3, "profile_host WHAT FILE");
   g_file = words[2];
   const std::string what = words[1];
-  return what == "small_stack"        ? small_stack()
-         : what == "alternate_stack"  ? alternate_stack()
-         : what == "vforked_child"    ? vforked_child()
-         : what == "loader_lock"      ? loader_lock()
-         : what == "cancelled_thread" ? cancelled_thread()
-         : what == "jumps"            ? jumps()
-         : what == "unseen_forks"     ? unseen_forks()
-         : what == "written_file"     ? written_file()
-         : what == "reused_number"    ? reused_number()
-         : what == "looked_at_first"  ? looked_at_first()
-         : what == "opened_from_root" ? opened_from_root()
-         : what == "left_open"        ? left_open()
-                                      : 9;
+  return what == "small_stack"            ? small_stack()
+         : what == "alternate_stack"      ? alternate_stack()
+         : what == "vforked_child"        ? vforked_child()
+         : what == "loader_lock"          ? loader_lock()
+         : what == "later_loads"          ? later_loads()
+         : what == "reading_fork_handler" ? reading_fork_handler()
+         : what == "fork_during_write"    ? fork_during_write()
+         : what == "cancelled_thread"     ? cancelled_thread()
+         : what == "failed_call"          ? failed_call()
+         : what == "jumps"                ? jumps()
+         : what == "unseen_forks"         ? unseen_forks()
+         : what == "written_file"         ? written_file()
+         : what == "reused_number"        ? reused_number()
+         : what == "looked_at_first"      ? looked_at_first()
+         : what == "opened_from_root"     ? opened_from_root()
+         : what == "left_open"            ? left_open()
+                                          : 9;
 }

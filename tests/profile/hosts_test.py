@@ -2,10 +2,15 @@
 jumps out of handlers. CUBESHIM_LIBRARY and PROFILE_HOST name the build's files."""
 import fcntl
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+from tests.preload.stopped import GETPPID, Stopped  # noqa: E402
 
 LIBRARY, HOST = os.environ["CUBESHIM_LIBRARY"], os.environ["PROFILE_HOST"]
 NS, ERRORS, CLOSED, UNREAD, STAT_FIRST, STAT_FIRST_US, NO_NATIVE = 2, 5, 0, 1, 5, 6, 4  # in raw_format.h: SiteCount, OpenCount, DropCount
@@ -40,7 +45,7 @@ class Hosts(unittest.TestCase):
         self.addCleanup(
             lambda: Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}").unlink(missing_ok=True))
 
-    def run_host(self, what, before=":", file="file", **settings):
+    def start_host(self, what, before=":", file="file", **settings):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         env = clean | {
             "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
@@ -48,17 +53,28 @@ class Hosts(unittest.TestCase):
             "CUBESHIM_PROFILE_EVERY": "1", **settings
         }
         script = f'{before}; LD_PRELOAD={LIBRARY} exec "$@"'
-        return subprocess.run(["sh", "-c", script, "sh", HOST, what,
-                               str(self.data / file)], env=env, capture_output=True, text=True,
-                              timeout=60)
+        return subprocess.Popen(["sh", "-c", script, "sh", HOST, what,
+                                 str(self.data / file)], env=env, stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def processes_of(self, what, **settings):
+    def run_host(self, what, **options):
+        host = self.start_host(what, **options)
+        try:
+            out, errors = host.communicate(timeout=60)
+        finally:
+            host.kill()
+        return subprocess.CompletedProcess(host.args, host.returncode, out, errors)
+
+    def processes(self):
         """Returns the processes that have recorded something, by pid. The program's own process is
         the first."""
-        done = self.run_host(what, **settings)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
         files = sorted(self.out.iterdir(), key=lambda path: int(path.suffix[1:]))
         return [Process(file.read_text()) for file in files]
+
+    def processes_of(self, what, **settings):
+        done = self.run_host(what, **settings)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return self.processes()
 
     def test_a_thread_with_a_stack_of_16_kilobytes_lives(self):
         for observe in "01":
@@ -83,9 +99,36 @@ class Hosts(unittest.TestCase):
             self.assertEqual((process.count("open"), process.count("read")), (1, 1))
             self.assertEqual(process.dropped[NO_NATIVE], 3)
 
+    def test_a_later_load_is_waited_for_though_an_earlier_one_was_slow(self):
+        (process,) = self.processes_of("later_loads")
+        self.assertEqual(process.count("open"), 3)
+        self.assertEqual(process.dropped[NO_NATIVE], 3, "the calls during the first load")
+
+    def test_child_of_a_fork_with_calls_in_a_handler_has_native_stacks(self):
+        parent, child = self.processes_of("reading_fork_handler")
+        self.assertEqual((parent.count("open"), parent.dropped[NO_NATIVE]), (1, 3))
+        self.assertEqual((child.count("open"), child.dropped[NO_NATIVE]), (1, 0))
+
+    def test_child_that_is_forked_while_another_thread_writes_the_profile_writes_its_own(self):
+        host = self.enterContext(self.start_host("fork_during_write"))
+        self.addCleanup(host.kill)
+        writer = Stopped(int(host.stdout.readline()))
+        print(file=host.stdin, flush=True)
+        self.assertEqual(writer.run_to_any(GETPPID), GETPPID)
+        host.send_signal(signal.SIGUSR1)
+        self.assertEqual(host.stdout.readline(), "done\n")
+        writer.go_on()
+        self.assertEqual(host.communicate(timeout=60), ("", ""))
+        parent, child = self.processes()
+        self.assertEqual((parent.sections, child.sections, child.count("open")), (1, 1, 1))
+
     def test_call_does_not_become_a_cancellation_point(self):
         (process,) = self.processes_of("cancelled_thread")
         self.assertEqual(process.count("stat"), 2)
+
+    def test_failed_call_leaves_its_own_errno(self):
+        (process,) = self.processes_of("failed_call")
+        self.assertEqual(process.count("stat", number=ERRORS), 1)
 
     def test_jumps_out_of_calls_leave_the_recorder_as_it_was(self):
         parent, child = self.processes_of("jumps")

@@ -146,6 +146,29 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
   return directory;
 }
 
+base::Result<void> DiskDirectory::write_version(std::string_view text) const {
+  if (text.size() > base::file_size_limit()) return base::fail(EFBIG);
+  // The pid alone is not unique, because two containers can share the directory. If another process
+  // does the same at the same time, it writes the same text.
+  const Path temporary =
+      path_of(fmt::format("version.{}.{}", sys::getpid(), base::wall_ns()).c_str());
+  auto fd = base::open_fd(temporary.text, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+  if (!fd) return base::fail(fd.error().value);
+  auto written = base::write_at(fd->get(), text.data(), text.size(), 0);
+  // Without the fsync, a crash of the machine could leave an empty file with the final name.
+  if (const long synced = written ? sys::fsync(fd->get()) : 0; sys::failed(synced))
+    written = base::fail(static_cast<int>(-synced));
+  // Uses linkat, because it does not replace a file that another process has just created. The lock
+  // of such a file may already be held.
+  const Path path = path_of("version");
+  const long linked = written ? sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD,
+                                         sys::arg(path.text), 0)
+                              : 0;
+  sys::unlink(temporary.text);
+  if (sys::failed(linked) && linked != -EEXIST) return base::fail(static_cast<int>(-linked));
+  return written;
+}
+
 base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& why) const {
   const std::string wanted = version_line();
   const Path path = path_of("version");
@@ -165,22 +188,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
           path_);
       return base::fail(EPROTO);
     }
-    if (wanted.size() > base::file_size_limit()) return fail_with(EFBIG);
-    // If another process does the same at the same time, it writes the same text.
-    const Path temporary = path_of(fmt::format("version.{}", sys::getpid()).c_str());
-    auto made = base::open_fd(temporary.text, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
-    if (!made) return fail_with(made.error().value);
-    const long n = sys::write(made->get(), wanted.data(), wanted.size());
-    if (n != static_cast<long>(wanted.size())) {
-      sys::unlink(temporary.text);
-      return fail_with(sys::failed(n) ? static_cast<int>(-n) : ENOSPC);
-    }
-    // Uses linkat, because it does not replace a file that another process has just created. The
-    // lock of such a file may already be held.
-    const long linked =
-        sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
-    sys::unlink(temporary.text);
-    if (sys::failed(linked) && linked != -EEXIST) return fail_with(static_cast<int>(-linked));
+    if (const auto made = write_version(wanted); !made) return fail_with(made.error().value);
     fd = base::open_fd(path.text, O_RDONLY | k_open_below);
   }
   if (!fd) return fail_with(fd.error().value);

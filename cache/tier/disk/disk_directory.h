@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,8 @@ class DiskDirectory {
   Path path_below(std::string_view name) const;
   base::Result<void> name_it(const std::string& parent, const std::string& name, std::string& why);
   base::Result<void> find_it(std::string& why);
+  // Creates the file `version`. Does nothing if another process has just created it.
+  base::Result<void> write_version(std::string_view text) const;
   std::string path_;
   uid_t owner_ = 0;
 };

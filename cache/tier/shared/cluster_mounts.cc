@@ -46,13 +46,11 @@ void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
 // machine has read the file. A disk does not invent inode numbers. So if this machine has read the
 // file and it lies on a disk, a different inode number means that a container has mounted another
 // tree there.
-bool ClusterMounts::may_be_same(std::uint64_t row, const FileStat& remote,
-                                const FileStat& here) const {
-  if (remote.inode == here.inode) return true;
+bool ClusterMounts::are_inodes_true(std::uint64_t row, const FileStat& remote,
+                                    const FileStat& here) const {
   const bool is_on_disk = here.device_major != 0;
-  const bool are_true =
-      (row & k_own_machine) != 0 && (is_on_disk || remote.device() == here.device());
-  return !are_true && !is_stable(row);
+  return is_stable(row) ||
+         ((row & k_own_machine) != 0 && (is_on_disk || remote.device() == here.device()));
 }
 
 void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileStat& here) {

@@ -2,9 +2,9 @@
 // this node, and whether its files have the same inode numbers on both nodes. For the first files
 // of a mount, the inode number in the other node's record is compared with the inode number of a
 // stat on this node. Invariants: after 16 files whose inode numbers agree, a mount is stable. After
-// one file whose inode number differs, the mount is never stable. If this machine itself has read a
-// file, and the device is the same or is a disk, a different inode number means a different file.
-// Thread-safe.
+// one file whose inode number differs, the mount is never stable: it invents inode numbers, or the
+// file has been replaced. If this machine itself has read a file, and the device is the same or is
+// a disk, a different inode number means a different file. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,10 @@ class ClusterMounts {
   // Changes the stat of another node to the stat that this node would see. The mount must be
   // stable.
   void localise(std::uint64_t row, FileStat& stat) const;
-  // Whether the two stats may belong to the same file, as far as their inode numbers show.
-  bool may_be_same(std::uint64_t row, const FileStat& remote, const FileStat& here) const;
-  // Notes the stats of a file on both nodes. Both must belong to the same version of the file.
+  // Whether the inode numbers are the same on both nodes, so that the record of a file whose inode
+  // number differs is outdated. If false, such a record may be the file's or another file's.
+  bool are_inodes_true(std::uint64_t row, const FileStat& remote, const FileStat& here) const;
+  // Notes the stats of a file on both nodes. Their sizes and times must agree.
   void note(std::uint64_t row, const FileStat& remote, const FileStat& here);
 
  private:

@@ -258,7 +258,6 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
     return false;
   }
   stats_.count(Counter::cluster_hits);
-  colds_[shared_kind(judge.wanted())].note(/*is_hit=*/true);
   // Replaces the tags in the record. Afterwards, node_tag is the row of the mount, and job_tag
   // shows whether a revalidation is needed.
   const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
@@ -277,6 +276,10 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
   record->job_tag = needs_no_look ? tags_.job : 0;
   record->node_tag = row;
   const Verdict verdict = judge.judge(*record);
+  // On a mount that invents inode numbers, each file and block is refused. Listings are refused
+  // only until the mount is stable.
+  const bool is_of_use = verdict != Verdict::refused || judge.wanted() == RecordKind::directory;
+  colds_[shared_kind(judge.wanted())].note(is_of_use);
   if (verdict == Verdict::outdated) {
     stats_.count(Counter::cluster_outdated);
     client_.remove(name, answer.cas());
@@ -284,25 +287,26 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
   return verdict == Verdict::taken;
 }
 
-bool ClusterTier::is_of_version(const Record& record, const FileStat& stat) {
-  if (!is_same_but_inode(record.stat, stat)) return false;
-  // The file may have been read within the same tick of the clock as its last change. A different
-  // inode number may then belong to a new file of the same tick.
-  if (record.stat.inode != stat.inode && is_within_step(record.stat.changed, record.fetched_ns))
-    return false;
-  if (!mounts_.may_be_same(record.node_tag, record.stat, stat)) return false;
+// If the inode number differs, size and times do not show that the files are the same: a directory
+// with files of equal sizes and times may have been renamed over this one. If the mount invents
+// inode numbers, the record may be right for other nodes, so it stays on the server.
+Tier::Verdict ClusterTier::judge_version(const Record& record, const FileStat& stat) {
+  if (!is_same_but_inode(record.stat, stat)) return Verdict::outdated;
+  const bool is_same_inode = record.stat.inode == stat.inode;
+  if (!is_same_inode && mounts_.are_inodes_true(record.node_tag, record.stat, stat))
+    return Verdict::outdated;
   // Equal inode numbers of blocks are not noted, because several blocks of one file prove no more
   // than one block. An equal inode number 1 is not noted either: many mounts that invent inode
   // numbers give this number to their root.
   const bool proves_nothing = record.kind == RecordKind::block || stat.inode == 1;
-  if (record.stat.inode != stat.inode || !proves_nothing)
-    mounts_.note(record.node_tag, record.stat, stat);
-  return true;
+  if (!is_same_inode || !proves_nothing) mounts_.note(record.node_tag, record.stat, stat);
+  return is_same_inode ? Verdict::taken : Verdict::refused;
 }
 
 Tier::Verdict ClusterTier::judge_by_stat(const Record& record, const FileStat& stat) {
-  if (record.data_size != stat.size || !is_of_version(record, stat)) return Verdict::outdated;
-  return may_be_racy(record) ? Verdict::refused : Verdict::taken;
+  if (record.data_size != stat.size) return Verdict::outdated;
+  const Verdict version = judge_version(record, stat);
+  return version == Verdict::taken && may_be_racy(record) ? Verdict::refused : version;
 }
 
 void ClusterTier::note_fetched(std::string_view key, const Pin& pin) {
@@ -359,7 +363,6 @@ base::TierStatus ClusterTier::status() const {
   return {.capacity = figures.capacity,
           .used = figures.used,
           .entries = figures.entries,
-          .unwritten = 0,
           .is_there = true};
 }
 

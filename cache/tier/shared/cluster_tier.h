@@ -35,7 +35,7 @@ class ClusterTier final : public Tier {
     return is_immutable_ && tags_.job != 0 && mounts_.are_any_stable();
   }
   Verdict judge_by_stat(const Record& record, const FileStat& stat) override;
-  bool is_of_version(const Record& record, const FileStat& stat) override;
+  Verdict judge_version(const Record& record, const FileStat& stat) override;
   bool has_our_inodes(const Record& record) const override {
     return mounts_.is_stable(record.node_tag);
   }

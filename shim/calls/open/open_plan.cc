@@ -311,9 +311,12 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   // another thread may have parked a higher fd as a placeholder.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
-  if (process::serves_copies()) loaded_calls::look_if_doubted();
-  const bool real = process::serves_copies();
-  if (real) expect_new_fd();
+  bool real = process::serves_copies();
+  if (real) [[unlikely]] {
+    loaded_calls::look_if_doubted();
+    real = process::serves_copies();
+    if (real) expect_new_fd();
+  }
   const int fd = !file  ? -ENFILE
                  : real ? kernel_file::copy_bytes_of(*outcome.pin)
                         : placeholder::acquire();

@@ -26,8 +26,8 @@ constexpr SharedHelp k_shared_help[] = {
     {"cubeshim_blocks_fetched_bytes_total",
      "bytes: of large files, read from this tier by fetches"},
     {"cubeshim_tier_capacity_bytes", "bytes: room of the tier; left out where it is not known"},
-    {"cubeshim_tier_used_bytes", "bytes: used of the tier"},
-    {"cubeshim_tier_entries", "records: kept in the tier"},
+    {"cubeshim_tier_used_bytes", "bytes: used of the tier; left out where it is not known"},
+    {"cubeshim_tier_entries", "records: kept in the tier; left out where it is not known"},
     {"cubeshim_tier_unwritten",
      "records: not written yet at the last check, or at the end of a job for lack of time"},
 };
@@ -137,13 +137,12 @@ void add_figure(std::vector<MetricRow>& rows, std::string_view place, Unit unit,
 void add_tier_figure(std::vector<MetricRow>& rows, std::string_view field, Unit unit,
                      std::string_view help, std::uint64_t (*value_of)(const base::TierStatus&)) {
   for (std::size_t tier = 0; tier < base::k_tiers; ++tier) {
+    if (!cache::has_figure(tier, field)) continue;
     MetricRow row = row_of("tier." + std::string(field), unit, help, MetricKind::gauge);
     row.label = "tier";
     row.value = base::k_tier_kinds[tier].name;
-    row.is_in = has_tier(tier);
-    // The capacity of a tier may be unknown.
-    if (field == "capacity")
-      row.is_in = [tier](const JobTotals& job) { return job.tiers[tier].capacity != 0; };
+    // If the capacity of a tier is unknown, the other figures are unknown, too.
+    row.is_in = [tier](const JobTotals& job) { return job.tiers[tier].capacity != 0; };
     row.value_of = [tier, value_of](const JobTotals& job) {
       return static_cast<double>(value_of(job.tiers[tier]));
     };

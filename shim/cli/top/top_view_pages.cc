@@ -34,12 +34,12 @@ constexpr const char* k_help_on_figures =
 void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::size_t columns) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const base::TierStatus& tier = cache.tiers[i];
-    if (tier.capacity == 0 && !tier.is_there) continue;
-    add_wrapped(
-        lines,
-        fmt::format("{}: {} of {} used by {} files, {} to be written", base::k_tier_kinds[i].name,
-                    in_units(tier.used), in_units(tier.capacity), tier.entries, tier.unwritten),
-        columns);
+    if (tier.capacity == 0) continue;
+    std::string line = fmt::format("{}: {} of {} used by {} files", base::k_tier_kinds[i].name,
+                                   in_units(tier.used), in_units(tier.capacity), tier.entries);
+    if (cache::has_figure(i, "unwritten"))
+      line += fmt::format(", {} to be written", tier.unwritten);
+    add_wrapped(lines, line, columns);
   }
   for (const SeenServer& server : cache.servers)
     add_wrapped(lines,

@@ -37,6 +37,7 @@ prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetche
   std::uint64_t directories = 0;
   while (interrupted_by() == 0) {
     const std::uint32_t seen = prefetcher.progress().now();
+    prefetcher.look_for_hangs();
     // This check precedes take_refused(), because the last refusal arrives before its fetch ends.
     const bool was_idle = prefetcher.is_idle();
     const auto refused = prefetcher.take_refused();

@@ -124,8 +124,9 @@ struct ClusterNode {
   tests::TestCache cache;
 
   explicit ClusterNode(const std::string& prefix, const std::string& server,
-                       std::uint64_t bytes = 16 * tests::k_mib, const std::string& job = {})
-      : cache(bytes, (set_up(prefix, server, job),
+                       std::uint64_t bytes = 16 * tests::k_mib, const std::string& job = {},
+                       base::ConsistencyKind consistency = base::ConsistencyKind::immutable)
+      : cache(bytes, (set_up(prefix, server, job, consistency),
                       [](base::Config& config) { config = next_config(config); })) {}
   ~ClusterNode() { EXPECT_TRUE(cache->stop_cluster(k_patience)); }
   // Returns the bytes that the cache has served, or no value if it has left the file to the origin.
@@ -150,18 +151,22 @@ struct ClusterNode {
 
  private:
   static inline std::string prefix_, server_, job_;
+  static inline base::ConsistencyKind consistency_;
   static base::Config next_config(base::Config config) {
     config.prefixes = {prefix_};
     config.cluster.texts = {server_};
     config.cluster_job = job_;
+    config.consistency.kind = consistency_;
     config.cluster_deadline.ms = 10'000;
     config.block = 0;
     return config;
   }
-  static void set_up(const std::string& prefix, const std::string& server, const std::string& job) {
+  static void set_up(const std::string& prefix, const std::string& server, const std::string& job,
+                     base::ConsistencyKind consistency) {
     prefix_ = prefix;
     server_ = server;
     job_ = job;
+    consistency_ = consistency;
     set_threads();
   }
 };

@@ -146,19 +146,35 @@ TEST(ClusterOffer, FullServerGetsNoOffersForAMinute) {
   }
 }
 
-TEST(ClusterOffers, NextLookFindsARecordConfirmedAfterTheLast) {
+// A node that offers all records of its region. No thread sends the offers.
+struct OfferingNode {
   const tests::TestRegion region;
-  RamTier ram(*region);
-  base::Config config = tests::config_for(region.options);
-  config.prefixes = {"/mnt/data"};
-  const ClusterPaths paths(config);
-  ClusterClientOptions options;
-  options.servers = {"127.0.0.1:1"};
-  ClusterClient client(std::move(options));
-  ClusterOffers::Options all;
-  all.with_private = true;
-  all.most_bytes = 1 << 20;
-  ClusterOffers offers(ram, paths, client, all);
+  RamTier ram{*region};
+  const ClusterPaths paths{config()};
+  ClusterClient client{client_options()};
+  ClusterOffers offers{ram, paths, client, options()};
+
+  base::Config config() const {
+    base::Config made = tests::config_for(region.options);
+    made.prefixes = {"/mnt/data"};
+    return made;
+  }
+  static ClusterClientOptions client_options() {
+    ClusterClientOptions made;
+    made.servers = {"127.0.0.1:1"};
+    return made;
+  }
+  static ClusterOffers::Options options() {
+    ClusterOffers::Options made;
+    made.with_private = true;
+    made.most_bytes = 1 << 20;
+    return made;
+  }
+};
+
+TEST(ClusterOffers, NextLookFindsARecordConfirmedAfterTheLast) {
+  OfferingNode node;
+  auto& [region, ram, paths, client, offers] = node;
   const std::string path = "/mnt/data/f", content = "content";
   auto room = ram.reserve(path.size(), content.size());
   ASSERT_TRUE(room);
@@ -179,6 +195,19 @@ TEST(ClusterOffers, NextLookFindsARecordConfirmedAfterTheLast) {
   EXPECT_TRUE(is_found(now + 1'000 * k_ms));
   offers.end_offer(offer, OfferEnd::accepted);
   offers.leave();
+}
+
+TEST(ClusterOffers, LeaveEndsThePinsOfPushedRecords) {
+  OfferingNode node;
+  const Region& region = *node.region;
+  {
+    const auto pin = tests::put(node.ram, "/mnt/data/f", "content");
+    ASSERT_TRUE(pin);
+    ASSERT_TRUE(node.offers.push(*pin, /*lease_cas=*/1));
+  }
+  EXPECT_EQ(pins_of(region, region.own_slot()), 1U);
+  node.offers.leave();
+  EXPECT_EQ(pins_of(region, region.own_slot()), 0U);
 }
 
 // Replaces the helper thread: it either never runs or answers immediately.

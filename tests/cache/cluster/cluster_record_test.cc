@@ -174,28 +174,27 @@ TEST(ClusterMounts, AreStableAfter16FilesThatAgree) {
   EXPECT_FALSE(mounts.is_stable(row)) << "never again";
 }
 
-TEST(ClusterMounts, OnlyInodesOfThisMachineDistinguishFiles) {
+TEST(ClusterMounts, InodesAreTrueOnDisksAndStableMounts) {
   ClusterMounts mounts;
   const FileStat remote = stat_of(1);
   FileStat other = remote;
   other.inode = 43;
   const std::uint64_t own = mounts.row_of(1, /*is_own_machine=*/true), anothers = mounts.row_of(3);
-  EXPECT_TRUE(mounts.may_be_same(own, remote, remote));
-  EXPECT_FALSE(mounts.may_be_same(own, remote, other));
-  EXPECT_TRUE(mounts.may_be_same(anothers, remote, other))
+  EXPECT_TRUE(mounts.are_inodes_true(own, remote, other));
+  EXPECT_FALSE(mounts.are_inodes_true(anothers, remote, other))
       << "the number of its device is another machine's";
   other.device_major = 99;
-  EXPECT_FALSE(mounts.may_be_same(own, remote, other)) << "another tree, on a disk";
+  EXPECT_TRUE(mounts.are_inodes_true(own, remote, other)) << "another tree, on a disk";
   other.device_major = 0;
-  EXPECT_TRUE(mounts.may_be_same(own, remote, other))
+  EXPECT_FALSE(mounts.are_inodes_true(own, remote, other))
       << "two mounts of this machine that may make numbers up";
   mounts.note(own, remote, other);
   for (int i = 0; i < 20; ++i) mounts.note(anothers, remote, remote);
-  EXPECT_FALSE(mounts.may_be_same(anothers, remote, other)) << "its numbers are stable";
+  EXPECT_TRUE(mounts.are_inodes_true(anothers, remote, other)) << "its numbers are stable";
   for (std::uint64_t tag = 10; tag < 200; ++tag) mounts.row_of(tag << 1);
   const std::uint64_t none = mounts.row_of(1000, /*is_own_machine=*/true);
   other.device_major = remote.device_major;
-  EXPECT_FALSE(mounts.may_be_same(none, remote, other)) << "without a row, too";
+  EXPECT_TRUE(mounts.are_inodes_true(none, remote, other)) << "without a row, too";
   EXPECT_FALSE(mounts.is_stable(none));
   mounts.note(none, remote, other);
 }

@@ -161,5 +161,59 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
   munmap(said, sizeof *said);
 }
 
+TEST(ClusterSteps, RowIsReusableIfItsAnswerComesInTheLastMoment) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  const std::string slow(ClusterKey("t", 1, "slow").text());
+  std::atomic<bool> is_asked{false}, is_held{false};
+  FakeServer server([&](const std::string& line) {
+    if (key_in(line) == slow) {
+      is_asked = true;
+      while (is_held) std::this_thread::yield();
+    }
+    return value(line, key_in(line));
+  });
+  // How often the client's thread has looked for offers, which it does after it has taken answers.
+  auto* const looks = static_cast<std::atomic<std::uint64_t>*>(mmap(
+      nullptr, sizeof(std::uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(static_cast<void*>(looks), MAP_FAILED);
+  Tracee child([&] {
+    AskingProcess process(server.name());
+    const std::function<void()> note = [&] { ++*looks; };
+    process.running.source.looked = &note;
+    ClusterClient& client = *process.running.client;
+    while (true) {
+      // The client stops asking a server for some time if it is late too often.
+      const std::uint64_t until = base::monotonic_ns() + k_patience;
+      for (int good = 0; good < 8;) {
+        good += ask(client, ClusterKey("t", 1, "good"), k_patience) == Outcome::hit ? 1 : 0;
+        CHILD_CHECK(base::monotonic_ns() < until);
+      }
+      raise(SIGSTOP);
+      const Outcome outcome = ask(client, ClusterKey("t", 1, "slow"), k_short);
+      CHILD_CHECK(outcome == Outcome::hit || outcome == Outcome::late);
+    }
+  });
+  ASSERT_TRUE(child.to_stop());
+  // There are 32 rows.
+  for (long steps = 0; steps < 40 * 4; steps += 4) {
+    is_held = true;
+    is_asked = false;
+    const std::uint64_t began = base::monotonic_ns();
+    // Runs the child until its wait ends.
+    while (child.to_system_call() && !child.is_at_raise() &&
+           (!is_asked || base::monotonic_ns() < began + k_short)) {
+    }
+    if (!child.is_at_raise()) child.step_on(steps);
+    const std::uint64_t before = *looks, until = base::monotonic_ns() + k_patience;
+    is_held = false;
+    while (*looks == before && base::monotonic_ns() < until) std::this_thread::yield();
+    if (!child.is_at_raise()) {
+      ASSERT_TRUE(child.to_stop()) << "its exit status is " << child.exit_status();
+    }
+  }
+  child.kill();
+  munmap(looks, sizeof *looks);
+}
+
 }  // namespace
 }  // namespace cube::cache

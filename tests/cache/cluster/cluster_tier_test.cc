@@ -2,9 +2,10 @@
 #include "cache/tier/shared/cluster_tier.h"
 
 #include <gtest/gtest.h>
-#include <sys/sysmacros.h>
 
+#include "cache/tier/block_record.h"
 #include "tests/cache/cluster/cluster_fixture.h"
+#include "tests/support/blocks.h"
 
 namespace cube::cache {
 namespace {
@@ -60,21 +61,19 @@ TEST(ClusterTier, ReturnsTheLeaseOfAnUnsharedFile) {
 
 // Nodes of a job do not revalidate a record with the job's tag, so an older record has no tag.
 TEST(ClusterTier, TagsNoRecordThatIsOlderThanTheJob) {
-  const SharedFiles files;
-  FakeMemcached server;
-  ClusterNode node(files.dir.path(), server.name(), 16 * tests::k_mib, "job");
-  const auto tag_of = [&](const std::string& path) {
-    server.flush();
-    EXPECT_EQ(node.open(path), "content");
-    EXPECT_TRUE(comes_true([&] { return server.values() == 1; }));
+  for (const bool is_old : {false, true}) {
+    SCOPED_TRACE(is_old);
+    const SharedFiles files;
+    FakeMemcached server;
+    ClusterNode node(files.dir.path(), server.name(), 16 * tests::k_mib, "job");
+    if (is_old) node.cache->region().header().doubted_ns = UINT64_MAX;
+    EXPECT_EQ(node.open(files.write("f", "content")), "content");
+    ASSERT_TRUE(comes_true([&] { return server.values() == 1; }));
     std::uint64_t tag = 0;
     std::memcpy(&tag, server.items().begin()->second.value.data() + offsetof(Record, job_tag),
                 sizeof tag);
-    return tag;
-  };
-  EXPECT_NE(tag_of(files.write("new", "content")), 0U);
-  node.cache->region().header().doubted_ns = UINT64_MAX;
-  EXPECT_EQ(tag_of(files.write("old", "content")), 0U);
+    EXPECT_EQ(tag == 0, is_old);
+  }
 }
 
 // The server answers reads but refuses records.
@@ -231,31 +230,27 @@ TEST(ClusterTier, HangingOriginDelaysNoAnswer) {
   EXPECT_TRUE(comes_true([&] { return server.values() == 5; })) << server.values();
 }
 
-// Returns the same record with another inode and, if requested, another device.
-std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
-                  std::uint64_t read_after_ns) {
+// Returns the same record with another inode and, if requested, as another machine would store it.
+std::string forge(std::string value, std::uint64_t inode, bool is_other_machine) {
   std::vector<std::max_align_t> memory(value.size() / sizeof(std::max_align_t) + 8);
   auto* const at = reinterpret_cast<std::byte*>(
       (reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
   std::memcpy(at, value.data(), value.size());
   auto& record = *reinterpret_cast<Record*>(at);
   record.stat.inode = inode;
-  if (is_other_device) ++record.stat.device_minor;
-  record.fetched_ns += read_after_ns;
+  record.fetched_ns += 3'000'000'000;  // long after the clock tick of the file's last change
   const auto head = std::make_unique<ClusterHead>();
   write_cluster_head(content_for_cluster(record, record.path()),
-                     {.job = record.job_tag, .node = record.node_tag}, *head);
+                     {.job = record.job_tag, .node = record.node_tag + (is_other_machine ? 1 : 0)},
+                     *head);
   value.replace(0, head->size, reinterpret_cast<const char*>(head->bytes), head->size);
   return value;
 }
 
-// Times do not distinguish files that were renamed over each other. On the same machine, the inode
-// does. On other machines, the time of the read does, if it was later than the clock tick in which
-// the file was made.
-TEST(ClusterTier, InodeOrReadTimeDistinguishesRenamedFiles) {
-  constexpr std::uint64_t k_later = 3'000'000'000;
-  for (const auto& [is_other_device, read_after_ns] :
-       {std::pair{false, k_later}, {true, k_later}, {true, std::uint64_t{0}}}) {
+// Sizes and times do not distinguish the files of two directories that have changed places. On
+// another machine, the mount may have invented the inode number, so the record stays on the server.
+TEST(ClusterTier, RefusesARecordWithAnotherInode) {
+  for (const bool is_other_machine : {false, true}) {
     const SharedFiles files;
     const std::string path = files.write("f", "content");
     FakeMemcached server;
@@ -265,15 +260,40 @@ TEST(ClusterTier, InodeOrReadTimeDistinguishesRenamedFiles) {
     const auto [key, item] = *server.items().begin();
     struct stat st {};
     ASSERT_EQ(stat(path.c_str(), &st), 0);
-    // Inodes on a disk are reliable on each device.
-    const bool is_same = is_other_device && read_after_ns != 0 && major(st.st_dev) == 0;
-    server.put(key, forge(item.value, st.st_ino + 1, is_other_device, read_after_ns));
+    server.put(key, forge(item.value, st.st_ino + 1, is_other_machine));
     ClusterNode second(files.dir.path(), server.name());
     EXPECT_EQ(second.open(path), "content");
     EXPECT_EQ(second.count(Counter::cluster_damaged), 0U);
-    EXPECT_EQ(second.count(Counter::cluster_outdated), is_same ? 0U : 1U);
-    EXPECT_EQ(second.count(Counter::hits_cluster), is_same ? 1U : 0U);
+    EXPECT_EQ(second.count(Counter::cluster_hits), 1U);
+    EXPECT_EQ(second.count(Counter::cluster_outdated), is_other_machine ? 0U : 1U);
+    EXPECT_EQ(second.count(Counter::hits_cluster), 0U);
   }
+}
+
+// Like the cluster tier on a mount whose inode numbers are not known to be true.
+class RefusingTier final : public Tier {
+ public:
+  RefusingTier() : Tier(1) {}
+  Verdict judge_version(const Record&, const FileStat&) override { return Verdict::refused; }
+  bool visit(std::string_view, Judge&) override { return false; }
+  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
+    return {};
+  }
+  void end_offers() override {}
+  void content_changed(std::string_view, const FileStat*) override {}
+  void tree_changed() override {}
+  base::TierStatus status() const override { return {}; }
+  void abandon() override {}
+};
+
+TEST(ClusterTier, RefusesABlockOfARefusedVersion) {
+  constexpr std::uint64_t k_block = 64 << 10;
+  const tests::BlockFile file("/mnt/large", 2 * k_block);
+  const BlockPlace place{k_block, 0};
+  const tests::BlockRecord record(file, place);
+  ASSERT_EQ(compare_block(*record, file.stat, place), Tier::Verdict::taken);
+  RefusingTier tier;
+  EXPECT_EQ(compare_block(tier, *record, file.stat, place), Tier::Verdict::refused);
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/tracee.h"
 
 namespace cube::cache {
 namespace {
@@ -44,6 +46,31 @@ TEST_F(DiskDirectoryTest, NamesOfSegmentFilesHaveEightDigitsAtLeast) {
   EXPECT_EQ(directory->path_of_segment(7).text, below + "segment-00000007");
   EXPECT_EQ(directory->path_of_segment(12'345'678).text, below + "segment-12345678");
   EXPECT_EQ(directory->path_of_segment(UINT32_MAX).text, below + "segment-4294967295");
+}
+
+// Two containers that share the directory can have the same pids.
+TEST_F(DiskDirectoryTest, FileThatAProcessOfTheSamePidIsWritingIsLeftAlone) {
+  const std::string other = directory->path() + "/version." + std::to_string(getpid());
+  ASSERT_TRUE(tests::TempDir::write_file(other, "half"));
+  ASSERT_EQ(unlink((directory->path() + "/version").c_str()), 0);
+  EXPECT_TRUE(DiskDirectory::open(dir.path(), "names", false, why)) << why;
+  EXPECT_EQ(std::filesystem::file_size(other), 4U);
+}
+
+TEST(DiskDirectory, VersionIsOnTheDiskBeforeItHasItsName) {
+  const tests::TempDir dir;
+  tests::Tracee child([&] {
+    std::string why;
+    return DiskDirectory::open(dir.path(), "names", false, why) ? 0 : 1;
+  });
+  bool is_synced = false, is_linked = false;
+  while (!is_linked && child.to_system_call()) {
+    is_synced = is_synced || child.at_entry_of(SYS_fsync);
+    is_linked = child.at_entry_of(SYS_linkat);
+  }
+  EXPECT_TRUE(is_linked && is_synced);
+  child.to_stop();
+  EXPECT_EQ(child.exit_status(), 0);
 }
 
 // A signal handler can read from the disk tier, and on some processors its stack has only 8 KB.

@@ -9,6 +9,7 @@
 #include "cache/base/path.h"
 #include "cache/base/process/view.h"
 #include "cache/record/recent_change.h"
+#include "cache/region/writers.h"
 #include "cache/tier/cluster/home_server.h"
 #include "cache/tier/cluster/limits/token_bucket.h"
 #include "cache/tier/cluster/meta_protocol.h"
@@ -192,6 +193,8 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
     if (!room) return refuse(NotShared::unreadable, ENOMEM);
     room_ = std::move(*room);
   }
+  // Without a writer, the next change of the file also changes its times.
+  if (cache::is_open_for_writing(content.stat, file->fd())) return refuse(NotShared::being_written);
   const auto got = file->read_whole(room_.data() + plan.data, nullptr);
   if (!got)
     return refuse(got.error().value == ESTALE ? NotShared::changing : NotShared::unreadable,

@@ -32,6 +32,7 @@ enum class NotShared : std::uint8_t {
   too_large_there,
   restricted,
   young,
+  being_written,
   changing,
   no_room,
   no_server

@@ -21,6 +21,7 @@ const char* reason_of(NotShared why) {
     case NotShared::too_large_there: return "larger than its server takes (memcached -I)";
     case NotShared::restricted: return "not readable for all users (CUBESHIM_CLUSTER_TRUST)";
     case NotShared::young: return "changed less than 2 s before it was read";
+    case NotShared::being_written: return "open for writing on this node";
     case NotShared::changing: return "changed while it was read";
     case NotShared::no_room: return "without room on its server";
     case NotShared::no_server: return "of a server that does not answer";
