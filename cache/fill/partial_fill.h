@@ -68,7 +68,8 @@ class PartialFill {
   static void forget_all();
 
  private:
-  // `claimed`: one thread publishes the record, or keeps its parts at a close.
+  // `claimed`: one thread publishes the record, or uses its room at a close. No other thread may
+  // publish meanwhile.
   enum class State : std::uint32_t { free, making, open, claimed, published, given_up };
   // `overdue`: the part is under way, and a reader has given up waiting for it.
   enum class Part : std::uint8_t { missing, under_way, overdue, here };
@@ -95,8 +96,8 @@ class PartialFill {
     return fd.goes_on() && !has_ended_.load(std::memory_order_seq_cst);
   }
   void note_read() const;
-  // While a thread has the claim, no other thread publishes. The claiming thread blocks signals, so
-  // that it ends the claim even if a handler would jump.
+  // While a thread has the claim, no other thread publishes. A caller of end_claim() blocks signals
+  // from before claim() on, so that no handler can jump out of the claim.
   bool claim();
   void end_claim(int fd);
   void publish(const FdEpoch& fd);

@@ -5,6 +5,7 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -19,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t k_resolve_cached = 0x20;  // RESOLVE_CACHED: Linux 5.12
 
-// Opens the path if the kernel can find it without asking the server. Otherwise returns -EAGAIN.
+// Opens the path if the kernel can find it without asking the server. Otherwise returns -errno.
 long open_kept(int directory, const char* path, int flags, std::uint64_t resolve = 0) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | flags);
@@ -61,14 +62,27 @@ bool is_kept_without_links(std::string_view path) {
   return !base::sys::failed(fd);
 }
 
-void drop_pages_of_fuse(int fd, const FileStat& stat) {
+namespace {
+
+bool is_on_fuse(int fd, const FileStat& stat) {
+  // The last device plus one, shifted left by one bit. The lowest bit is the answer for this
+  // device.
+  static constinit std::atomic<std::uint64_t> last{0};
+  if (stat.device_major != 0) return false;
+  const std::uint64_t known = last.load(std::memory_order_relaxed);
+  const std::uint64_t device = (stat.device() + 1) << 1;
+  if ((known & ~std::uint64_t{1}) == device) return (known & 1) != 0;
   constexpr decltype(std::declval<struct ::statfs>().f_type) k_fuse = 0x65735546;
   struct ::statfs fs {};
-  const bool is_on_disk = stat.device_major != 0;
-  if (is_on_disk || base::sys::failed(base::sys::raw(SYS_fstatfs, fd, base::sys::arg(&fs))) ||
-      fs.f_type != k_fuse)
-    return;
-  base::sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);
+  if (base::sys::failed(base::sys::raw(SYS_fstatfs, fd, base::sys::arg(&fs)))) return false;
+  last.store(device | (fs.f_type == k_fuse ? 1 : 0), std::memory_order_relaxed);
+  return fs.f_type == k_fuse;
+}
+
+}  // namespace
+
+void drop_pages_of_fuse(int fd, const FileStat& stat) {
+  if (is_on_fuse(fd, stat)) base::sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 int flag_to_ask_server(const char* path) { return may_keep_attributes(path) ? k_ask_server : 0; }

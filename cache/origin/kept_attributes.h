@@ -1,8 +1,8 @@
 // Tells whether the kernel may have cached the attributes of a path on a mount (FUSE's
 // attr_timeout, NFS's acregmin). If it has not, the server must answer the next stat in any case,
 // and AT_STATX_FORCE_SYNC would only cost one more request. Also tells whether the kernel has
-// cached the whole path without a link. Thread-safe and async-signal-safe. Sends no request.
-// Briefly uses an fd.
+// cached the whole path without a link, and drops the pages of FUSE files. Thread-safe and
+// async-signal-safe. Briefly uses an fd. Sends no request, except for one fstatfs for each device.
 #pragma once
 
 #include "cache/record/file_stat.h"
@@ -28,8 +28,8 @@ int flag_to_ask_server(const char* path);
 // write by another node that has set the mtime back.
 void drop_pages_of_fuse(int fd, const FileStat& stat);
 
-// Whether the kernel has just now found this absolute path, and met no symbolic link. False: the
-// path contains a link, or the kernel does not know.
+// Whether the kernel can resolve this absolute path from its cache, without a symbolic link. False:
+// the path contains a link, or the cache lacks a part of it. Always false before Linux 5.12.
 bool is_kept_without_links(std::string_view path);
 
 }  // namespace cube::cache

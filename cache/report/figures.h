@@ -1,6 +1,7 @@
 // The table of all figures in the report. Each row has functions that read a value from JobTotals
-// (job_totals.h). Each figure of stats.def has a row. A figure of tiers has a row for each tier
-// that has the figure. Thread safety: constants. The functions allocate nothing.
+// (job_totals.h). Each figure of stats.def has a row. A figure that is counted for each tier
+// has a row for each tier for which has_figure() is true. Thread safety: constants. The functions
+// allocate nothing.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@ namespace cube::cache {
 
 enum class Unit : std::uint8_t { opens, calls, bytes, files, records, share, us, ns, ms };
 
-// Whether this kind of tier has this figure of tiers. Nobody counts the records that are still to
-// be shared with a cluster.
+// Whether a tier of this kind has this figure. A cluster has no `unwritten`, because records that
+// are still to be shared are not counted.
 constexpr bool has_figure(std::size_t tier, std::string_view name) {
   return name != "unwritten" || base::k_tier_kinds[tier].hits == base::Counter::hits_disk;
 }

@@ -82,7 +82,7 @@ class Tier {
     return compare(record, stat);
   }
   // Decides whether the record and this stat of the origin belong to the same version of a file.
-  // Refuses a record of another node if its inode number differs and may nevertheless be right.
+  // Refuses a record of another node whose inode number differs, if the record may still be right.
   virtual Verdict judge_version(const Record& record, const FileStat& stat);
   // Whether the inode numbers in the data of the record are those that this node sees.
   virtual bool has_our_inodes(const Record&) const { return true; }

@@ -50,7 +50,8 @@ class AutoEngine final : public IoEngine, public FetchClient {
   };
   static constexpr std::size_t k_origins = 16;  // all further origins share the last entry
   static constexpr unsigned k_most_voids = 64;
-  static constexpr std::uint64_t k_patience_ns = 5'000'000'000;  // a batch without an end hangs
+  // A batch hangs if none of its fetches has ended for this long.
+  static constexpr std::uint64_t k_patience_ns = 5'000'000'000;
 
   bool is_owner() const { return base::sys::getpid() == owner_; }
   static std::size_t place_of(std::uint32_t origin) {

@@ -10,10 +10,10 @@
 //
 // A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A
-// pair of batches whose depths differ by more than a quarter is also run again. After too many
-// batches that do not count, and if fetches are held back while none of the batch ends for five
-// seconds, the trial chooses threads. The trial fetches only files that would be fetched anyway,
-// and no file twice.
+// pair of batches whose depths differ by more than a quarter is also run again. The trial
+// chooses threads after too many batches that do not count. It also chooses threads if other
+// fetches are held back and no fetch of the batch ends for five seconds. The trial fetches only
+// files that would be fetched anyway, and no file twice.
 #pragma once
 
 #include <functional>

@@ -11,7 +11,7 @@
 // set, the kernel can still write to its room until the process ends, so the room must never be
 // reused or unmapped. After stop() has returned, no client function runs or will run.
 //
-// Thread safety: any thread may call all functions, but stop may be called only once. The engine
+// Thread safety: any thread may call any function, but stop may be called only once. The engine
 // calls its client on its own threads, and from cancel_waiting() and stop() also on the caller's
 // thread. At most one call for a given fetch runs at a time. Calls for different fetches run
 // concurrently in the thread engine, and one after the other in the io_uring engine. A client must
@@ -145,8 +145,8 @@ class IoEngine {
   virtual const char* name_for(std::uint32_t /*origin*/) const { return name(); }
 
   virtual void submit(Fetch& fetch) = 0;
-  // Call it several times a second. Submits fetches that the engine holds back for other fetches,
-  // if these hang.
+  // If fetches hang, submits those that the engine holds back until they end. Call it several times
+  // a second.
   virtual void look_for_hangs() {}
   // `depth` is 1 to k_most_depth. Fetches in flight continue.
   virtual void set_depth(unsigned depth) = 0;

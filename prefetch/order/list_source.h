@@ -33,9 +33,9 @@ class ListSource final : public PathSource {
   void walk(const PlannedFile& directory);
   void refuse(Refusal reason, const std::string& path, int error);
   // How many entries of the first round the next leader need not handle. `unended`: the sequence
-  // number of the first file that is not handled yet; k_all: there is none. It must not decrease.
-  // The next leader walks a directory from its beginning, because it might list the files in
-  // another order.
+  // number of the first file that is not handled yet; k_all: all files that next() has returned are
+  // handled. A file that was handled in one call must be so in later calls. The next leader walks a
+  // directory from its beginning, because it might list the files in another order.
   std::uint64_t dealt_with(std::uint64_t unended);
   static constexpr std::uint64_t k_all = UINT64_MAX;
   // When the first round is over, logs the entries that were left out. Logs them only once.

@@ -11,8 +11,8 @@ using process::Copies;
 
 namespace {
 
-// A bit for each fd, set while the ring of the fd is doubted. A ring with a higher fd is doubted
-// until the process ends.
+// A bit for each fd, set while the ring of the fd is doubted. A ring whose fd is outside the
+// table is doubted until the process ends.
 constexpr int k_word_bits = 64;
 constinit std::atomic<std::uint64_t> g_doubted[FdTable::k_capacity / k_word_bits];
 
@@ -50,7 +50,8 @@ void trust() {
 void doubt_next_ring() { process::g_doubted_rings.fetch_add(1); }
 
 void doubt_ring(int fd) {
-  // An earlier ring had the same fd, and the program has closed it without entering it.
+  // If the bit was set already, an earlier ring had this fd and was closed without being entered.
+  // It is still counted, so the new ring is not counted again.
   const bool is_counted = fd >= 0 && g_fds.is_within(fd) && exchange_doubt(fd, true);
   if (fd < 0 || is_counted) process::g_doubted_rings.fetch_sub(1);
 }

@@ -32,10 +32,10 @@ auto with_reader(const char* who, Call&& call) {
   return result;
 }
 
-// A program may make a ring by syscall(), and enter it by inline assembly. So opens return kernel
-// files from before the ring is made until trust_ring(), which the first syscall() that enters the
-// ring calls. If the program closes the ring without entering it, opens return kernel files until
-// a ring with the same fd is entered.
+// A program may make a ring by syscall() and enter it by inline assembly. So opens return kernel
+// files from doubt_next_ring() on, until the program first enters the ring by syscall(), which
+// calls trust_ring(). If the program closes the ring without entering it, opens return kernel files
+// until a ring with the same fd is entered.
 void doubt_next_ring();
 // Call this with the fd of the new ring, or with a negative number if none was made.
 void doubt_ring(int fd);

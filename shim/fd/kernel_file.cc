@@ -148,8 +148,8 @@ int copy_of_object(const OpenFile& file) {
   return copy ? copy->release() : -copy.error().value;
 }
 
-// True if the origin still has the file. A lock on a copy, or a change of the copy, would not
-// affect that file.
+// Whether the call must fail instead of getting a copy: it needs the origin's own file, and the
+// origin still has it. A lock on a copy, or a change of the copy, would not affect that file.
 bool is_refused(const OpenFile& file, Accept accept, int error) {
   return accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(error);
 }

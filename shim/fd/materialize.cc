@@ -306,8 +306,9 @@ void share_offset(int fd) {
   sys::close(keeper);
 }
 
-// Call this before a fork, if no fd was free to materialize the file. The child would have fds for
-// a file of its own, but that file's offset would not be the parent's.
+// Call this before a fork, if no fd was free to materialize the file. The child has only one
+// thread, so it could free the placeholder's fd and open the file itself (open_at_limit). But its
+// offset would not be the parent's.
 void keep_from_child(int fd) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (file && file->is_placeholder()) file->is_kept_from_child.store(true);

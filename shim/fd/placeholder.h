@@ -46,7 +46,7 @@ extern constinit std::atomic<std::uint64_t> g_bound;
 inline bool is_below_bound(int fd) {
   return fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire)));
 }
-// Opens a placeholder that is not shared with a parked one. Returns the fd, or -errno.
+// Opens a new placeholder: takes no parked fd and duplicates none. Returns the fd, or -errno.
 int open_fresh();
 int acquire_slow(int least);
 // Returns an fd, or -errno. `least` is the lower bound of F_DUPFD, or 0.

@@ -45,8 +45,8 @@ CUBE_OPEN_FIXED(__openat_2, dir, path, flags, (int dir, const char* path, int fl
                 flags)
 CUBE_OPEN_FIXED(__openat64_2, dir, path, flags, (int dir, const char* path, int flags), dir, path,
                 flags)
-// Only the kernel can follow features that openat lacks, so such an open is planned with a flag
-// that is never served. libc has this function since 2.43.
+// Only the kernel implements what openat2 adds to openat, so openat2 is planned with a flag that is
+// never served. glibc has had this function since 2.43.
 int export_openat2(int dir, const char* path, const ::open_how* how, size_t n) {
   const bool known = !shim::is_bad_pointer(how, sizeof *how) && n >= sizeof *how;
   shim::materialize(dir);

@@ -31,7 +31,7 @@ namespace lifecycle = cube::shim::lifecycle;
 
 namespace {
 
-// `path`: the program's file, which may be named by an fd.
+// `path`: the program's file; it may be the name of an fd.
 void before_exec(const char* path = nullptr, int dir = AT_FDCWD) {
   if (!process::owns_table()) return;
   if (process::is_active()) shim::materialize_named(path, dir);

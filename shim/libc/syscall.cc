@@ -44,7 +44,8 @@ std::uint64_t clone_flags(long number, const long (&arguments)[6]) {
   return number == SYS_clone3 && !shim::is_bad_pointer(flags, sizeof *flags) ? *flags : 0;
 }
 
-// Calls on a path that are not forwarded. The path may name an fd.
+// Materializes the served file whose fd the path names (/proc/self/fd/N), for calls on a path that
+// are not forwarded.
 void materialize_named(long number, const long (&a)[6]) {
   const auto name = [](long path, long dir = AT_FDCWD) {
     const auto* const text = reinterpret_cast<const char*>(path);

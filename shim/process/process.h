@@ -53,8 +53,8 @@ void disable(const char* why);
 // libc.
 enum class Copies : std::uint8_t { no, for_now, yes };
 extern constinit std::atomic<Copies> g_serves_copies;
-// The rings that past_libc.h does not trust. The process is in mode real while there is such a
-// ring.
+// The number of rings that are doubted (past_libc.h), including those that are being made. While it
+// is not 0, the process is in mode real.
 extern constinit std::atomic<int> g_doubted_rings;
 inline bool serves_copies() {
   return g_serves_copies.load(std::memory_order_relaxed) != Copies::no ||

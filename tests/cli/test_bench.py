@@ -59,7 +59,7 @@ class Bench(Case):
                 self.assertGreaterEqual(row["p50_us"], us, row)
                 self.assertGreaterEqual(row["p99_us"], row["p50_us"])
         one, many = report["mount"]["file", 1], report["mount"]["file", 32]
-        # On a busy machine, the time of an operation ends before all 100 files are read.
+        # On a busy machine, the time limit of an operation ends before all 100 files are read.
         self.assertIn(one["count"], range(1, 101))
         self.assertIn(many["count"], range(32, 101))
         self.assertLess(one["per_s"], 1e6 / 10_000)

@@ -199,7 +199,7 @@ PARITY(At, ExtendedAttributesMoveTheChangeTime) {
 
 namespace {
 
-// libc has the function since 2.43, the library always.
+// glibc has had openat2() since 2.43; the library always has it.
 void open_by_openat2(cube::parity::Case& t, bool is_by_name) {
   using Openat2 = int(int, const char*, const open_how*, std::size_t);
   auto* const named =

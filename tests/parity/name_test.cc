@@ -124,7 +124,7 @@ PARITY(Name, RightsAndStatsOfAnFdsNameByCallNumber) {
   const auto fresh = [&](const char* name) {
     return of_fd("/proc/self/fd/%d", CALL(open(t.file(name, 300), O_RDONLY)));
   };
-  // A placeholder would be a link of other rights.
+  // A placeholder is a symbolic link, which has other rights.
   CALL(access(fresh("a").c_str(), X_OK));
   CALL(faccessat(AT_FDCWD, fresh("b").c_str(), X_OK, 0));
   CALL(syscall(SYS_faccessat, AT_FDCWD, fresh("c").c_str(), X_OK));

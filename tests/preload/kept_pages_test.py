@@ -1,7 +1,7 @@
 """A file on FUSE whose pages the kernel keeps (FOPEN_KEEP_CACHE). Another node writes the file and
-sets its mtime back, so the kernel does not notice the write. The cache must hold the bytes of the
-stat by which the file is cached, because other nodes get the file from this cache. CUBESHIM_LIBRARY
-and CUBESHIM_LAGFS name the build's files."""
+sets its mtime back, so the kernel does not notice the write. The cached bytes must belong to the
+cached stat, because other nodes get both from this cache. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name
+the build's files."""
 import json
 import os
 import subprocess

@@ -25,8 +25,8 @@ class ClusterMounts {
   // Changes the stat of another node to the stat that this node would see. The mount must be
   // stable.
   void localise(std::uint64_t row, FileStat& stat) const;
-  // Whether the inode numbers are the same on both nodes, so that the record of a file whose inode
-  // number differs is outdated. If false, such a record may be the file's or another file's.
+  // Whether an inode number identifies a file on both nodes. If true, a record whose inode number
+  // differs is outdated. If false, such a record may belong to this file or to another one.
   bool are_inodes_true(std::uint64_t row, const FileStat& remote, const FileStat& here) const;
   // Notes the stats of a file on both nodes. Their sizes and times must agree.
   void note(std::uint64_t row, const FileStat& remote, const FileStat& here);

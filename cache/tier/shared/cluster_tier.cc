@@ -276,8 +276,9 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
   record->job_tag = needs_no_look ? tags_.job : 0;
   record->node_tag = row;
   const Verdict verdict = judge.judge(*record);
-  // On a mount that invents inode numbers, each file and block is refused. Listings are refused
-  // only until the mount is stable.
+  // A refused file or block counts as a miss: a mount that invents inode numbers refuses almost all
+  // of them, so the servers are asked less often. A refused listing counts as a hit, because other
+  // mounts take listings as soon as they are stable.
   const bool is_of_use = verdict != Verdict::refused || judge.wanted() == RecordKind::directory;
   colds_[shared_kind(judge.wanted())].note(is_of_use);
   if (verdict == Verdict::outdated) {
@@ -288,8 +289,8 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
 }
 
 // If the inode number differs, size and times do not show that the files are the same: a directory
-// with files of equal sizes and times may have been renamed over this one. If the mount invents
-// inode numbers, the record may be right for other nodes, so it stays on the server.
+// with files of equal sizes and times may have taken the place of this directory. If the mount
+// invents inode numbers, the record may be right for other nodes, so it stays on the server.
 Tier::Verdict ClusterTier::judge_version(const Record& record, const FileStat& stat) {
   if (!is_same_but_inode(record.stat, stat)) return Verdict::outdated;
   const bool is_same_inode = record.stat.inode == stat.inode;

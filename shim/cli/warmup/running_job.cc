@@ -49,8 +49,8 @@ RunningJob find_running_job(const cache::Region& region) {
     job_row = i;
   }
   // If the job's first process is `cubeshim run`, settings that were given as options are only in
-  // the environment of its program. A process that ends has none, and one that sets its title may
-  // have overwritten it.
+  // the environment of its program. An ending process has no environment, and a process that sets
+  // its title may have overwritten its environment.
   if (job.leader.pid != 0) job.environment = environment_of(job.leader.pid);
   for (std::uint32_t i = cache::slots_reached(region); job.leader.pid != 0 && i-- > 0;) {
     const auto& slot = region.process_slot(i);
