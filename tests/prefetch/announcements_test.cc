@@ -110,19 +110,22 @@ TEST_F(Announced, ClientThatDiesIsDroppedUnlessItHasSaidGoodbye) {
   EXPECT_EQ(last, "/more/1999");
 }
 
+// The client may leave before the server polls, or between the poll and a read.
 TEST_F(Announced, GoodbyeOfAClientThatHasReadNothingIsHeard) {
-  AnnounceClient silent(socket);
-  // The welcome has arrived, but is not read.
-  pollfd welcome{silent.fd(), POLLIN, 0};
-  ASSERT_EQ(poll(&welcome, 1, 60'000), 1);
-  ASSERT_TRUE(silent.say(hello(0)));
-  ASSERT_TRUE(silent.say(begin(0, "/data")));
-  ASSERT_TRUE(silent.say(paths(0, 0, numbered("", 0, 3))));
-  ASSERT_TRUE(silent.say(bye()));
-  silent.close();
-  EXPECT_EQ(take(3), (Names{"/data/0", "/data/1", "/data/2"}));
-  barrier();
-  EXPECT_FALSE(has_more());
+  for (int round = 0; round < 50; ++round) {
+    AnnounceClient silent(socket);
+    // The welcome has arrived, but is not read.
+    pollfd welcome{silent.fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&welcome, 1, 60'000), 1);
+    ASSERT_TRUE(silent.say(hello(0)));
+    ASSERT_TRUE(silent.say(begin(0, "/data")));
+    ASSERT_TRUE(silent.say(paths(0, 0, numbered("", 0, 3))));
+    ASSERT_TRUE(silent.say(bye()));
+    silent.close();
+    ASSERT_EQ(take(3), (Names{"/data/0", "/data/1", "/data/2"}));
+    barrier();
+    EXPECT_FALSE(has_more());
+  }
 }
 
 TEST_F(Announced, ClientThatLeavesAFullSocketBehindIsDropped) {

@@ -188,12 +188,16 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
 void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung_up) {
   // If the client has disconnected, reads everything that is left: it fits into the socket's
   // buffer, and can end with a goodbye.
+  bool was_reset = false;
   for (int i = 0; has_hung_up || (i < k_messages_a_turn && !orders.state(slot).is_full); ++i) {
     const long n = receive_message(peers.fds[slot].get(), buffer_.data(), buffer_.size());
     if (n == -EAGAIN && !has_hung_up) return;
-    // A client that has left without reading all answers. The kernel reports this once, before the
-    // client's last messages.
-    if (n == -ECONNRESET && has_hung_up) continue;
+    // A client that has left without reading all answers, perhaps only after the poll. The kernel
+    // reports this once, before the client's last messages.
+    if (n == -ECONNRESET && !was_reset) {
+      was_reset = has_hung_up = true;
+      continue;
+    }
     if (sys::failed(n) || n == 0) return drop(peers, slot, nullptr);
     const std::string_view message(buffer_.data(),
                                    std::min(static_cast<std::size_t>(n), buffer_.size()));
