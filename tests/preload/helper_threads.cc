@@ -13,6 +13,7 @@
 #include <csetjmp>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -485,7 +486,11 @@ int do_holes(const Arguments& a) {
     do {
       again = map_again(begins[i], k_holes[i]);
     } while (again == MAP_FAILED && std::chrono::steady_clock::now() - began < k_passing);
-    if (again == MAP_FAILED) std::fprintf(stderr, "the hole of %zu bytes is in use\n", k_holes[i]);
+    if (again == MAP_FAILED) {
+      std::fprintf(stderr, "the hole of %zu bytes at %zx is in use:\n", k_holes[i], begins[i]);
+      std::ifstream maps("/proc/self/maps");
+      for (std::string line; std::getline(maps, line);) std::fprintf(stderr, "%s\n", line.c_str());
+    }
     CHECK(again != MAP_FAILED);
   }
   return 0;
