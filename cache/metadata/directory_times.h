@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "cache/metadata/device_answers.h"
+#include "cache/base/device_answers.h"
 
 namespace cube::cache {
 
@@ -30,7 +30,7 @@ class DirectoryTimes {
  private:
   static bool ask(int directory, std::uint64_t device);
 
-  DeviceAnswers known_;
+  base::DeviceAnswers known_;
 };
 
 }  // namespace cube::cache

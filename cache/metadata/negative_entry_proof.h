@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "cache/metadata/device_answers.h"
+#include "cache/base/device_answers.h"
 #include "cache/record/directory_data.h"
 
 namespace cube::cache {
@@ -28,7 +28,7 @@ class NegativeEntryProof {
  private:
   bool makes_names_when_asked(int directory, std::uint64_t device);
 
-  DeviceAnswers known_;
+  base::DeviceAnswers known_;
 };
 
 }  // namespace cube::cache

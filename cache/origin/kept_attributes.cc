@@ -5,11 +5,11 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "cache/base/device_answers.h"
 #include "cache/base/memory/off_stack.h"
 #include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
@@ -27,6 +27,19 @@ long open_kept(int directory, const char* path, int flags, std::uint64_t resolve
   how.resolve = k_resolve_cached | resolve;
   return base::sys::raw(SYS_openat2, directory, base::sys::arg(path), base::sys::arg(&how),
                         sizeof how);
+}
+
+// Asks the server once for each device.
+bool is_on_fuse(int fd, const FileStat& stat) {
+  static constinit base::DeviceAnswers known;
+  if (stat.device_major != 0) return false;
+  if (const auto answer = known.find(stat.device())) return *answer;
+  constexpr decltype(std::declval<struct ::statfs>().f_type) k_fuse = 0x65735546;
+  struct ::statfs fs {};
+  if (base::sys::failed(base::sys::raw(SYS_fstatfs, fd, base::sys::arg(&fs)))) return false;
+  const bool is = fs.f_type == k_fuse;
+  known.note(stat.device(), is);
+  return is;
 }
 
 }  // namespace
@@ -61,25 +74,6 @@ bool is_kept_without_links(std::string_view path) {
   if (!base::sys::failed(fd)) base::sys::close(static_cast<int>(fd));
   return !base::sys::failed(fd);
 }
-
-namespace {
-
-bool is_on_fuse(int fd, const FileStat& stat) {
-  // The last device plus one, shifted left by one bit. The lowest bit is the answer for this
-  // device.
-  static constinit std::atomic<std::uint64_t> last{0};
-  if (stat.device_major != 0) return false;
-  const std::uint64_t known = last.load(std::memory_order_relaxed);
-  const std::uint64_t device = (stat.device() + 1) << 1;
-  if ((known & ~std::uint64_t{1}) == device) return (known & 1) != 0;
-  constexpr decltype(std::declval<struct ::statfs>().f_type) k_fuse = 0x65735546;
-  struct ::statfs fs {};
-  if (base::sys::failed(base::sys::raw(SYS_fstatfs, fd, base::sys::arg(&fs)))) return false;
-  last.store(device | (fs.f_type == k_fuse ? 1 : 0), std::memory_order_relaxed);
-  return fs.f_type == k_fuse;
-}
-
-}  // namespace
 
 void drop_pages_of_fuse(int fd, const FileStat& stat) {
   if (is_on_fuse(fd, stat)) base::sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);

@@ -5,9 +5,9 @@
 // async-signal-safe. Briefly uses an fd. Sends no request, except for one fstatfs for each device.
 #pragma once
 
-#include "cache/record/file_stat.h"
-
 #include <string_view>
+
+#include "cache/record/file_stat.h"
 
 namespace cube::cache {
 

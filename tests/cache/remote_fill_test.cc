@@ -13,6 +13,7 @@
 #include "cache/fill/background_fill.h"
 #include "cache/fill/demand_open.h"
 #include "tests/support/child.h"
+#include "tests/support/empty_tier.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
@@ -25,7 +26,7 @@ using tests::Child;
 using tests::k_mib;
 
 // Another node that has read one file, when the file had this stat and these bytes.
-struct OtherNode final : Tier {
+struct OtherNode final : tests::EmptyTier {
   std::unique_ptr<std::byte[]> memory = std::make_unique<std::byte[]>(1 << 17);
   Record* record = nullptr;
   bool is_of_our_job = false, answers = true;
@@ -34,7 +35,7 @@ struct OtherNode final : Tier {
 
   OtherNode(const std::string& path, const FileStat& stat, std::string_view bytes,
             std::uint64_t rights)
-      : Tier(1) {
+      : EmptyTier(1) {
     auto* const start = reinterpret_cast<std::byte*>(
         (reinterpret_cast<std::uintptr_t>(memory.get()) + 4095) / 4096 * 4096);
     const RecordPlan plan = plan_record(0, path.size(), bytes.size(), RecordShape::compact);
@@ -56,14 +57,6 @@ struct OtherNode final : Tier {
   bool may_need_no_look() const override { return is_of_our_job; }
   bool may_answer(std::string_view) override { return answers; }
   void note_not_fetched(std::string_view) override { ++given_back; }
-  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
-    return {};
-  }
-  void end_offers() override {}
-  void content_changed(std::string_view, const FileStat*) override {}
-  void tree_changed() override {}
-  base::TierStatus status() const override { return {}; }
-  void abandon() override {}
 };
 
 struct RemoteFillTest : testing::Test {

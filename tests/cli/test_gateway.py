@@ -920,7 +920,7 @@ class WarmsUp(GatewayCase):
         self.assertEqual(self.store.requests("GET"), 0)
 
     def test_a_warm_up_asks_a_process_of_the_job_that_has_its_environment(self):
-        # A program that sets its title overwrites the memory that the kernel shows in /proc/PID/environ.
+        # A program that sets its title overwrites the memory that /proc/PID/environ shows.
         overwrite = (
             "import ctypes, sys\n"
             "numbers = open('/proc/self/stat').read().rsplit(') ', 1)[1].split()\n"

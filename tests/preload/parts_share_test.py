@@ -89,6 +89,12 @@ class Case(unittest.TestCase):
         self.job.stdin.write(b"%d\n" % thread)
         self.job.stdin.flush()
 
+    def stop_first_at_the_stat_after_its_reads(self):
+        self.tell(0)
+        self.assertEqual(self.first.run_to_any(PREADV), PREADV)
+        self.assertTrue(self.first.run_to(
+            lambda number, words: number == STATX and words[2] & FORCE_SYNC != 0))
+
     def check_all_came_once(self):
         self.first.go_on()
         self.second.go_on()
@@ -101,7 +107,6 @@ class Case(unittest.TestCase):
 
 
 class PartsShare(Case):
-
     def test_reader_waits_for_a_part_that_another_reader_fetches(self):
         self.tell(0)
         self.assertEqual(self.first.run_to_any(PREADV), PREADV)
@@ -116,10 +121,7 @@ class PartsShare(Case):
         self.check_all_came_once()
 
     def test_open_shares_a_file_that_is_about_to_be_published(self):
-        self.tell(0)
-        self.assertEqual(self.first.run_to_any(PREADV), PREADV)
-        self.assertTrue(self.first.run_to(
-            lambda number, words: number == STATX and words[2] & FORCE_SYNC != 0))
+        self.stop_first_at_the_stat_after_its_reads()
         self.tell(1)
         self.assertEqual(self.second.run_to_any(PREAD, PREADV, SCHED_YIELD), SCHED_YIELD)
         self.check_all_came_once()
@@ -129,10 +131,7 @@ class PartsShareAtAClose(Case):
     first_reads = SIZE // 2
 
     def test_reader_that_gets_the_last_part_while_a_close_keeps_parts(self):
-        self.tell(0)
-        self.assertEqual(self.first.run_to_any(PREADV), PREADV)
-        self.assertTrue(self.first.run_to(
-            lambda number, words: number == STATX and words[2] & FORCE_SYNC != 0))
+        self.stop_first_at_the_stat_after_its_reads()
         self.tell(1)
         self.assertEqual(self.second.run_to_any(SCHED_YIELD), SCHED_YIELD)
         self.check_all_came_once()

@@ -191,7 +191,7 @@ TEST(Machine, RegionThatIsALinkIsNotFollowed) {
   unlink(job.region().c_str());
 }
 
-// The child reports its change only in the region that it has made anew.
+// The child reports its change only in the new region that it has created.
 TEST(Machine, OpenFileIsTheKernelsAfterAChildWithoutTheRegion) {
   Job job;
   job.env["REGION"] = job.region();

@@ -49,6 +49,16 @@ int wait_for(pid_t child) {
   return status;
 }
 
+// A forked child reads the file. Returns its status.
+int read_in_child() {
+  const pid_t child = fork();
+  if (child == 0) {
+    read_file();
+    _exit(0);
+  }
+  return wait_for(child);
+}
+
 // Uses the smallest stack that libc allows, also for an exec that fails, before which the profile
 // is written.
 int small_stack() {
@@ -169,12 +179,7 @@ int later_loads() {
 // A child is forked, and reads a file. A handler of the fork reads the file, too (g_at_fork).
 int reading_fork_handler() {
   g_at_fork = read_file;
-  const pid_t child = fork();
-  if (child == 0) {
-    read_file();
-    _exit(0);
-  }
-  return wait_for(child);
+  return read_in_child();
 }
 
 // Tells the id of a thread, which writes the profile before an exec that fails. After a signal, a
@@ -197,12 +202,7 @@ int fork_during_write() {
   check(pthread_create(&thread, nullptr, body, nullptr) == 0, "thread");
   int signal = 0;
   sigwait(&signals, &signal);
-  const pid_t child = fork();
-  if (child == 0) {
-    read_file();
-    _exit(0);
-  }
-  const int status = wait_for(child);
+  const int status = read_in_child();
   std::printf("done\n");
   std::fflush(stdout);
   pthread_join(thread, nullptr);
@@ -265,12 +265,7 @@ int jumps() {
   setitimer(ITIMER_REAL, &never, nullptr);
   for (int i = 0; i < 100; ++i)
     check(stat((std::string(g_file) + "-absent").c_str(), &st) != 0, "stat");
-  const pid_t child = fork();
-  if (child == 0) {
-    read_file();
-    _exit(0);
-  }
-  return wait_for(child);
+  return read_in_child();
 }
 
 // Forks that bypass libc, so that the library is not notified: of this process, and of the child,

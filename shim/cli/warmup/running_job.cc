@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "cache/base/sys.h"
@@ -51,17 +50,15 @@ RunningJob find_running_job(const cache::Region& region) {
   // If the job's first process is `cubeshim run`, settings that were given as options are only in
   // the environment of its program. An ending process has no environment, and a process that sets
   // its title may have overwritten its environment.
-  if (job.leader.pid != 0) job.environment = environment_of(job.leader.pid);
   for (std::uint32_t i = cache::slots_reached(region); job.leader.pid != 0 && i-- > 0;) {
     const auto& slot = region.process_slot(i);
     if (slot.used.load() == 0 || slot.job != job_row ||
         base::liveness_of(slot.process) != base::Liveness::alive)
       continue;
-    auto found = environment_of(slot.process.pid);
-    if (found.empty()) continue;
-    job.environment = std::move(found);
-    break;
+    job.environment = environment_of(slot.process.pid);
+    if (!job.environment.empty()) return job;
   }
+  if (job.leader.pid != 0) job.environment = environment_of(job.leader.pid);
   return job;
 }
 

@@ -6,6 +6,7 @@
 #include "cache/tier/block_record.h"
 #include "tests/cache/cluster/cluster_fixture.h"
 #include "tests/support/blocks.h"
+#include "tests/support/empty_tier.h"
 
 namespace cube::cache {
 namespace {
@@ -271,19 +272,10 @@ TEST(ClusterTier, RefusesARecordWithAnotherInode) {
 }
 
 // Like the cluster tier on a mount whose inode numbers are not known to be true.
-class RefusingTier final : public Tier {
+class RefusingTier final : public tests::EmptyTier {
  public:
-  RefusingTier() : Tier(1) {}
+  RefusingTier() : EmptyTier(1) {}
   Verdict judge_version(const Record&, const FileStat&) override { return Verdict::refused; }
-  bool visit(std::string_view, Judge&) override { return false; }
-  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
-    return {};
-  }
-  void end_offers() override {}
-  void content_changed(std::string_view, const FileStat*) override {}
-  void tree_changed() override {}
-  base::TierStatus status() const override { return {}; }
-  void abandon() override {}
 };
 
 TEST(ClusterTier, RefusesABlockOfARefusedVersion) {

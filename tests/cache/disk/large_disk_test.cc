@@ -17,6 +17,7 @@
 #include "cache/region/segments.h"
 #include "tests/support/blocks.h"
 #include "tests/support/child.h"
+#include "tests/support/empty_tier.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
 
@@ -298,14 +299,14 @@ TEST_F(LargeDiskTest, LastBlockIsWrittenThoughItIsShorter) {
 }
 
 // A tier that has either every block of one file or no block. abandon() destroys the object.
-struct ChildsTier final : Tier {
+struct ChildsTier final : tests::EmptyTier {
   const std::string& data;
   FileStat stat;
   int visits = 0;
   bool has_blocks = true;
   bool is_abandoned = false;
 
-  ChildsTier(const std::string& bytes, const FileStat& of) : Tier(0), data(bytes), stat(of) {}
+  ChildsTier(const std::string& bytes, const FileStat& of) : EmptyTier(0), data(bytes), stat(of) {}
   bool visit(std::string_view key, Judge& judge) override {
     if (is_abandoned) _exit(77);
     ++visits;
@@ -317,13 +318,6 @@ struct ChildsTier final : Tier {
         std::string_view(data).substr(place.begin(), place.bytes(k_size)));
     return judge.judge(*record) == Verdict::taken;
   }
-  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
-    return {};
-  }
-  void end_offers() override {}
-  void content_changed(std::string_view, const FileStat*) override {}
-  void tree_changed() override {}
-  base::TierStatus status() const override { return {}; }
   void abandon() override { is_abandoned = true; }
 };
 

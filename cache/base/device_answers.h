@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace cube::cache {
+namespace cube::base {
 
 class DeviceAnswers {
  public:
@@ -35,4 +35,4 @@ class DeviceAnswers {
   std::atomic<std::uint64_t> known_[k_devices] = {};  // (device + 1) << 1 | answer; 0: free
 };
 
-}  // namespace cube::cache
+}  // namespace cube::base
