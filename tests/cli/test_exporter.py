@@ -217,9 +217,10 @@ class Textfile(ExporterCase):
         """Other users may be allowed to write to the folder."""
         victim = self.data.parent / "victim"
         victim.write_text("mine")
-        script = (f'ln -s {victim} {self.data}/.x.prom.$$.tmp; exec {COMMAND} exporter --once '
-                  f'--textfile {self.data}/x.prom --ram-dir {self.ram_dir}')
-        self.assertEqual(os.waitstatus_to_exitcode(os.system(f"bash -c '{script}'")), 0)
+        (self.data / "x.prom").symlink_to(victim)
+        done = subprocess.run([COMMAND, "exporter", "--once", "--textfile", self.data / "x.prom",
+                               "--ram-dir", self.ram_dir])
+        self.assertEqual(done.returncode, 0)
         self.assertEqual(victim.read_text(), "mine")
         self.assertIn("cubeshim_exporter_build_info", (self.data / "x.prom").read_text())
 

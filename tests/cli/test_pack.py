@@ -359,6 +359,14 @@ class Hostile(Pack):
         self.assertEqual(target.read_bytes(), b"mine")
         self.assertEqual((self.out / "a/f").read_bytes(), b"evil")
 
+    def test_file_left_by_a_killed_process_of_this_pid_is_no_obstacle(self):
+        (self.data / "f").write_bytes(b"1")
+        self.make()
+        self.out.mkdir()
+        script = 'touch "$3/.cubeshim-extract-$$"; exec "$1" extract -q --force "$2" "$3"'
+        subprocess.run(["bash", "-c", script, "bash", COMMAND, self.pack, self.out], check=True)
+        self.assertEqual((self.out / "f").read_bytes(), b"1")
+
     def test_names_that_lead_out_are_damage(self):
         # The name is as long as "..", so it can be replaced by "..". Then every hash is recomputed,
         # as by a forger. No record with such a path is accepted (tests/pack, format_test), so a

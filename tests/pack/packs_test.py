@@ -291,6 +291,19 @@ left = [one for one in os.listdir("/dev/shm") if one.startswith(f"cubeshim-link-
 assert not left
 """)
 
+    def test_entries_that_a_process_of_this_pid_has_left_are_no_obstacle(self):
+        self.check("""
+taken = [f"/dev/shm/cubeshim-{kind}-{os.getpid()}-{n}" for kind in ("link", "empty")
+         for n in range(3)]
+for name in taken: os.symlink("nowhere", name)
+try:
+    assert os.readlink("", dir_fd=os.open(P + "/b/link", os.O_PATH | os.O_NOFOLLOW)) == "../a/x"
+    assert sorted(os.listdir(os.open(P + "/a", os.O_RDONLY))) == ["empty", "x"]
+    assert all(os.readlink(name) == "nowhere" for name in taken)
+finally:
+    for name in taken: os.unlink(name)
+""")
+
     def test_without_memory_for_a_cache_files_are_copies(self):
         done = self.run_python("assert open(P + '/a/x').read() == 'hello'",
                                CUBESHIM_RAM_DIR=str(self.work / "none"), CUBESHIM_STATS="off")

@@ -11,6 +11,7 @@
 #include "cache/base/memory/off_stack.h"
 #include "cache/base/sys.h"
 #include "shim/calls/new_fds.h"
+#include "shim/calls/temporary_name.h"
 #include "shim/process/process.h"
 #include "shim/process/user_pointer.h"
 
@@ -22,7 +23,6 @@ namespace sys = base::sys;
 // The fd that was returned last. If this fd still refers to an empty directory, the next empty
 // directory is opened through it.
 constinit std::atomic<int> g_model{-1};
-constinit std::atomic<std::uint32_t> g_made{0};
 
 // Makes a directory within another, opens the inner directory, and removes both, so that ".." also
 // leads nowhere.
@@ -30,15 +30,11 @@ long make(int flags) {
   base::OffStack room;
   if (!room) return -ENOMEM;
   char *const outer = room.data(), *const inner = outer + PATH_MAX;
-  const auto& place = process::config().ram_dir;
-  if (place.size() + 80 > PATH_MAX) return -ENAMETOOLONG;
-  *fmt::format_to_n(outer, PATH_MAX - 1, "{}/cubeshim-empty-{}-{}", place, sys::getpid(),
-                    g_made.fetch_add(1))
-       .out = '\0';
-  *fmt::format_to_n(inner, PATH_MAX - 1, "{}/empty", outer).out = '\0';
   constexpr long k_mode = 0700;
-  if (const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(outer), k_mode); sys::failed(made))
-    return made;
+  const long made = make_temporary(
+      outer, "empty", [=] { return sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(outer), k_mode); });
+  if (sys::failed(made)) return made;
+  *fmt::format_to_n(inner, PATH_MAX - 1, "{}/empty", outer).out = '\0';
   long fd = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(inner), k_mode);
   if (!sys::failed(fd)) fd = sys::open(inner, flags);
   sys::raw(SYS_unlinkat, AT_FDCWD, sys::arg(inner), AT_REMOVEDIR);

@@ -1,10 +1,7 @@
 #include "shim/calls/open/path_only_fd.h"
 
-#include <fmt/core.h>
-
-#include <atomic>
-
 #include "shim/calls/new_fds.h"
+#include "shim/calls/temporary_name.h"
 #include "shim/fd/fd_table.h"
 #include "shim/process/process.h"
 
@@ -13,18 +10,13 @@ namespace {
 
 namespace sys = base::sys;
 
-constinit std::atomic<std::uint32_t> g_links{0};
-
 long make_link(const char* target, const cache::FileStat& stat, int flags) {
   base::OffStack room;
   if (!room) return -ENOMEM;
   char* const name = room.data();
-  const auto& place = process::config().ram_dir;
-  if (place.size() + 80 > PATH_MAX) return -ENAMETOOLONG;
-  *fmt::format_to_n(name, PATH_MAX - 1, "{}/cubeshim-link-{}-{}", place, sys::getpid(),
-                    g_links.fetch_add(1))
-       .out = '\0';
-  const long made = sys::raw(SYS_symlinkat, sys::arg(target), AT_FDCWD, sys::arg(name));
+  const long made = make_temporary(name, "link", [=] {
+    return sys::raw(SYS_symlinkat, sys::arg(target), AT_FDCWD, sys::arg(name));
+  });
   if (sys::failed(made)) return made;
   const auto& time = stat.modified;
   const struct ::timespec times[2] = {{time.seconds, static_cast<long>(time.nanoseconds)},

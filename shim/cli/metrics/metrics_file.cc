@@ -14,15 +14,13 @@ namespace cube::cli {
 std::string write_metrics_file(const std::string& path, std::string_view text) {
   const std::size_t slash = path.rfind('/') + 1;
   // The collector ignores files with such names.
-  const std::string beside =
-      fmt::format("{}.{}.{}.tmp", path.substr(0, slash), path.substr(slash), getpid());
-  unlink(beside.c_str());
+  std::string beside = fmt::format("{}.{}.tmp.XXXXXX", path.substr(0, slash), path.substr(slash));
   const auto why = [&] {
     return fmt::format("cannot write {}: {}", path, base::text_of_error(errno));
   };
   // The collector usually runs as another user, who must be able to read the file.
   constexpr mode_t k_mode = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
-  const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, k_mode);
+  const int fd = mkostemp(beside.data(), O_CLOEXEC);
   if (fd < 0) return why();
   std::string trouble;
   if (fchmod(fd, k_mode) != 0 || !write_whole(fd, text)) trouble = why();

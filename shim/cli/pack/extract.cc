@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 
+#include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
@@ -112,9 +113,7 @@ class Extractor {
 
   // Returns the name under which a new file is made: with --force a temporary name, because the
   // file may replace another file.
-  std::string first_name(const std::string& name) const {
-    return force_ ? fmt::format(".cubeshim-extract-{}", getpid()) : name;
-  }
+  std::string first_name(const std::string& name) const { return force_ ? temporary_ : name; }
   // Gives a new file its final name. Returns 0 or an errno. After an error, the new file is
   // removed.
   int give_name(const std::string& name, int error) const {
@@ -216,6 +215,8 @@ class Extractor {
   const cache::PackReader& pack_;
   int root_;
   bool is_new_, force_;
+  // The pid alone is not unique, because containers can share the directory.
+  const std::string temporary_ = fmt::format(".cubeshim-extract-{}-{}", getpid(), base::wall_ns());
   Progress& progress_;
   base::UniqueFd parent_;
   std::string parent_path_;
