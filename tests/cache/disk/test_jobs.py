@@ -2,12 +2,15 @@
 failing disk harms no program."""
 import json
 import os
-import shutil
 import resource
+import shutil
+import signal
 import subprocess
 import time
 
 from support import FILES, DiskCase, crash
+
+SILENCE_S = 2.5  # longer than k_writer_is_gone_ns (cache/region/segments.cc)
 
 
 def check_that_nothing_was_read(case):
@@ -212,6 +215,13 @@ class Writer(DiskCase):
         threads = lambda job: len(os.listdir(f"/proc/{job.pid}/task"))
         # Each worker has a keeper thread.
         self.assertEqual((threads(first), threads(second)), (3, 1))
+        # A writer that a slow disk stops for longer than SILENCE_S still has the thread.
+        self.addCleanup(first.kill)
+        first.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + SILENCE_S
+        while time.monotonic() < deadline:
+            self.assertEqual(self.again(second), FILES)
+        self.assertEqual(threads(second), 1)
         self.end(first, by=9)
         deadline = time.monotonic() + 60
         while threads(second) < 3 and time.monotonic() < deadline:
