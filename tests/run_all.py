@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -23,8 +24,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES_OF_A_FAILURE = 30
+MOST_HEADLINES = 10
 NOT_RUN = ("notrun", "disabled", "skipped")  # the words of ctest's report
 CLANG = ["-DCMAKE_CXX_COMPILER=clang++-16", "-DCMAKE_C_COMPILER=clang-16"]
+
+
+def headlines(output: str) -> list[str]:
+    """Returns the lines that name a failed case of unittest or GoogleTest, and its reason."""
+    found = [
+        line[:300] for line in output.splitlines()
+        if re.match(r"FAIL: |ERROR: |\[  FAILED|\w+Error\b|.*: Failure$", line)
+    ]
+    return list(dict.fromkeys(found))[:MOST_HEADLINES]
 
 
 class Run:
@@ -106,6 +117,8 @@ class Run:
         for label, output in self.said.items():
             print(f"\n{label} failed; its last lines:",
                   *output.splitlines()[-LINES_OF_A_FAILURE:], sep="\n    ")
+        for label, output in self.said.items():
+            print(f"\n{label}:", *headlines(output), sep="\n    ")
         if failed_parts:
             print(f"\nfailed: {', '.join(failed_parts)}")
         print(
