@@ -259,14 +259,16 @@ int do_hand_over(const Arguments& a) {
   std::atomic<int> handed{k_none};
   std::thread closer([&] {
     for (int fd = k_none; fd != k_end;) {
+      handed.wait(k_none);
       fd = handed.exchange(k_none);
+      handed.notify_one();
       if (fd >= 0) CHECK(close(fd) == 0);
-      if (fd == k_none) std::this_thread::yield();
     }
   });
   const auto hand_over = [&](int fd) {
-    for (int none = k_none; !handed.compare_exchange_weak(none, fd); none = k_none)
-      std::this_thread::yield();
+    for (int now = handed.load(); now != k_none; now = handed.load()) handed.wait(now);
+    handed.store(fd);
+    handed.notify_one();
   };
   std::size_t before = 0;
   for (int i = 0; i < times; ++i) {
