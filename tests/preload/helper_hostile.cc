@@ -213,9 +213,53 @@ int do_signals(const Arguments& a) {
   return g_signals.load() > 20 ? 0 : 1;
 }
 
+std::vector<std::string> g_paths;
+std::atomic<int> g_files_read{0};
+
+// Has no cleanups: the compiler would let a thread that a handler ends in this function end the
+// program.
+void* read_until_ended(void*) {
+  static thread_local char bytes[1 << 18];
+  for (std::size_t i = 0;; i = (i + 1) % g_paths.size()) {
+    const int fd = open(g_paths[i].c_str(), O_RDONLY);
+    CHECK(fd >= 0);
+    std::size_t size = 0;
+    for (ssize_t n = 0; (n = read(fd, bytes + size, sizeof bytes - size)) != 0;) {
+      CHECK(n > 0);
+      size += static_cast<std::size_t>(n);
+    }
+    const int number = static_cast<int>(i);
+    CHECK(close(fd) == 0 && size == cube::preload::size_of(number));
+    for (std::size_t k = 0; k < size; ++k) CHECK(bytes[k] == cube::preload::byte_of(number, k));
+    g_files_read.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+// ended HOW DIR FILES TIMES: a handler ends threads that read files, by HOW: exit or cancel
+int do_ended(const Arguments& a) {
+  const bool is_exit = a[0] == "exit";
+  for (int i = 0; i < std::stoi(a[2]); ++i) g_paths.push_back(file_in(a[1], i));
+  signal(
+      SIGUSR1, is_exit ? [](int) { pthread_exit(nullptr); } : [](int) { pthread_testcancel(); });
+  for (int i = 0; i < std::stoi(a[3]); ++i) {
+    const int before = g_files_read.load();
+    pthread_t thread;
+    CHECK(pthread_create(&thread, nullptr, read_until_ended, nullptr) == 0);
+    while (g_files_read.load() == before) sched_yield();
+    for (volatile int turn = 0; turn < i * 37 % 5000;) turn = turn + 1;
+    if (!is_exit) pthread_cancel(thread);
+    CHECK(pthread_kill(thread, SIGUSR1) == 0 && pthread_join(thread, nullptr) == 0);
+  }
+  for (const std::string& path : g_paths) check_file(path);
+  return 0;
+}
+
 }  // namespace
 
 Commands hostile_commands() {
-  return {
-      {"signals", do_signals}, {"cancel", do_cancel}, {"throw", do_throw}, {"lowest", do_lowest}};
+  return {{"signals", do_signals},
+          {"cancel", do_cancel},
+          {"ended", do_ended},
+          {"throw", do_throw},
+          {"lowest", do_lowest}};
 }

@@ -78,6 +78,17 @@ TEST(Threads, AreCancelledInCallsThatLibcAnswers) {
   expect_well(job.helper({"cancel", job.data() + "/f0", "150"}));
 }
 
+TEST(Threads, EndInAHandlerThatHasInterruptedTheLibrary) {
+  for (const char* const how : {"exit", "cancel"}) {
+    for (const char* const mode : {"virtual", "real"}) {
+      SCOPED_TRACE(std::string(how) + " in mode " + mode);
+      Job job;
+      job.env["CUBESHIM_MODE"] = mode;
+      expect_well(job.helper({"ended", how, job.data(), "10", "500"}));
+    }
+  }
+}
+
 TEST(Signals, HandlerDuringACloseLeavesTheLowestFdFree) {
   Job job;
   expect_well(job.helper({"lowest", job.data() + "/f0", "3000"}));

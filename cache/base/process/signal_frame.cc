@@ -130,11 +130,12 @@ void remember_first_thread() {
     g_first_thread.store(own_thread(), std::memory_order_relaxed);
 }
 
-__attribute__((no_sanitize("address"))) bool may_be_in_handler() {
+__attribute__((no_sanitize("address"))) bool may_be_in_handler(std::uintptr_t until) {
   const Candidates candidates = find_candidates();
   if (candidates.signals == 0) return false;
   constexpr std::uintptr_t k_page = 4096;
-  const std::uintptr_t end = stack_begin() / sizeof(std::uintptr_t) * sizeof(std::uintptr_t);
+  const std::uintptr_t end =
+      std::min(stack_begin(), until) / sizeof(std::uintptr_t) * sizeof(std::uintptr_t);
   auto at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   // The current call runs on another stack, which lies above the thread's own.
   if (at >= end) return true;

@@ -9,12 +9,16 @@
 // is a return address into the vdso.
 #pragma once
 
+#include <cstdint>
+
 namespace cube::base {
 
 // Call it once, in a thread that may be the program's first. The first thread's stack starts
 // elsewhere than a stack that libc has created, so may_be_in_handler() must know the first thread.
 void remember_first_thread();
 
-bool may_be_in_handler();
+// With `until`, only looks for a handler that interrupted a call between the current call and this
+// address of the stack.
+bool may_be_in_handler(std::uintptr_t until = UINTPTR_MAX);
 
 }  // namespace cube::base
