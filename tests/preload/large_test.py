@@ -779,9 +779,14 @@ def spent(seconds):
     return time.process_time() - before
 while time.process_time() < 0.2:
     time.sleep(0.1)
-# The first check, which takes some seconds.
+def runs(task):
+    with open(f"/proc/self/task/{task}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "R"
+def is_checking():
+    return any(map(runs, set(os.listdir("/proc/self/task")) - {str(os.getpid())}))
+# The first check, which takes some seconds, and longer if other programs have the processors.
 for _ in range(20):
-    if spent(1.5) <= 0.02:
+    if spent(1.5) <= 0.02 and not is_checking():
         break
 said["between"] = spent(3)
 """, CUBESHIM_RAM="64M")
