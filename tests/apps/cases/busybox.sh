@@ -1,4 +1,5 @@
-# what: static children (busybox): with files by name, by redirection, by inherited fds, applets in a pipeline with libc's programs
+# what: static children (busybox): with files by name, by redirection, by inherited fds, applets in
+#   a pipeline with libc's programs
 # needs: command busybox
 # version: busybox
 # run

@@ -1,4 +1,5 @@
-# what: gzip, bzip2, xz, zstd, zip, unzip: made, tested, listed, undone, in place, over pipes and seeking; zcat zgrep zdiff
+# what: gzip, bzip2, xz, zstd, zip, unzip: made, tested, listed, undone, in place, over pipes and
+#   seeking; zcat zgrep zdiff
 # needs: command zip; command unzip; command zstd; command xz; command bzip2
 # version: zstd --version
 # prepare

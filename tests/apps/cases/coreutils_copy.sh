@@ -1,4 +1,5 @@
-# what: cp (all kinds: -a --reflink --sparse -l -s -u -n --backup), install, mv, ln, dd, tee, link, mktemp, onto and off the prefix
+# what: cp (all kinds: -a --reflink --sparse -l -s -u -n --backup), install, mv, ln, dd, tee, link,
+#   mktemp, onto and off the prefix
 # version: cp --version
 # run
 cd "$DATA" || exit 1

@@ -1,4 +1,5 @@
-# what: cat head tail wc nl od cut tr uniq sort shuf comm join paste fold tac split csplit expand pr fmt basenc base64 numfmt factor
+# what: cat head tail wc nl od cut tr uniq sort shuf comm join paste fold tac split csplit expand pr
+#   fmt basenc base64 numfmt factor
 # version: cat --version
 # run
 cd "$DATA" || exit 1

@@ -1,4 +1,5 @@
-# what: md5sum sha1sum sha256sum sha512sum b2sum cksum, made and checked (-c), cmp, stat, du, ls, df, test
+# what: md5sum sha1sum sha256sum sha512sum b2sum cksum, made and checked (-c), cmp, stat, du, ls,
+#   df, test
 # version: stat --version
 # run
 cd "$DATA" || exit 1

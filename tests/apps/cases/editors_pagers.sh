@@ -1,4 +1,5 @@
-# what: vim -es, ed, less, more, file, column, rev, look, hexdump, col, ul (wide-character streams of util-linux)
+# what: vim -es, ed, less, more, file, column, rev, look, hexdump, col, ul (wide-character streams
+#   of util-linux)
 # needs: command vim; command ed; command less; command file; command column; command rev
 # version: vim --version
 # run

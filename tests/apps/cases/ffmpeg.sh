@@ -1,4 +1,5 @@
-# what: ffmpeg, ffprobe: decode (framemd5), transcode, seek, concat, image sequences, subtitles, pipes, faststart output
+# what: ffmpeg, ffprobe: decode (framemd5), transcode, seek, concat, image sequences, subtitles,
+#   pipes, faststart output
 # needs: command ffmpeg; command ffprobe
 # heavy: yes
 # version: ffmpeg -version

@@ -1,4 +1,5 @@
-# what: gdb: a job under gdb, attach to a running job that reads, detach, break in it, calls of its libc from there; strace -f of a job and on attach
+# what: gdb: a job under gdb, attach to a running job that reads, detach, break in it, calls of its
+#   libc from there; strace -f of a job and on attach
 # needs: command gdb; command strace; command gcc
 # heavy: yes
 # version: gdb --version

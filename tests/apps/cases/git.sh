@@ -1,4 +1,5 @@
-# what: git on the prefix: clone, status, add, commit, diff, log, blame, grep, checkout, stash, merge, rebase, gc, fsck, archive, bundle
+# what: git on the prefix: clone, status, add, commit, diff, log, blame, grep, checkout, stash,
+#   merge, rebase, gc, fsck, archive, bundle
 # needs: command git
 # version: git --version
 # ignore: *.git* *.git/*

@@ -1,4 +1,5 @@
-# what: a Go program without cgo: reads the prefix by its own system calls, must be untouched, also as a child with an inherited file
+# what: a Go program without cgo: reads the prefix by its own system calls, must be untouched, also
+#   as a child with an inherited file
 # needs: command go
 # version: go version
 # serves: no, Go does not use libc (its own write is not seen by others in the job: doc, Freshness)

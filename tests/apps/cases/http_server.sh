@@ -1,4 +1,5 @@
-# what: python3 -m http.server (sendfile) on the prefix, curl: whole, ranges, HEAD, listing, absent, uploads from the prefix (-T, -F, --data-binary), file://
+# what: python3 -m http.server (sendfile) on the prefix, curl: whole, ranges, HEAD, listing, absent,
+#   uploads from the prefix (-T, -F, --data-binary), file://
 # needs: command curl
 # version: curl --version
 # run

@@ -1,4 +1,5 @@
-# what: java: Files.readAllBytes, streams, FileChannel (map, transferTo, position), RandomAccessFile, locks, walk, copy, class path and jar on the prefix, JIT threads
+# what: java: Files.readAllBytes, streams, FileChannel (map, transferTo, position),
+#   RandomAccessFile, locks, walk, copy, class path and jar on the prefix, JIT threads
 # needs: command javac; command jar
 # heavy: yes
 # version: java -version

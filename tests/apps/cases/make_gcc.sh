@@ -1,4 +1,5 @@
-# what: make -j and gcc with sources, headers, makefile, archive and objects on the prefix; ar, ld, nm, objdump, strip, rebuilds after a change
+# what: make -j and gcc with sources, headers, makefile, archive and objects on the prefix; ar, ld,
+#   nm, objdump, strip, rebuilds after a change
 # needs: command make; command gcc
 # heavy: yes
 # version: gcc --version

@@ -1,4 +1,5 @@
-# what: node: fs sync, callback, promises, streams, handles, opendir, copyFile, child_process with files, worker_threads, require and ES modules
+# what: node: fs sync, callback, promises, streams, handles, opendir, copyFile, child_process with
+#   files, worker_threads, require and ES modules
 # needs: command node
 # version: node --version
 # run

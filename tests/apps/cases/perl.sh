@@ -1,4 +1,5 @@
-# what: perl: open modes, two-argument open, dup'ed handles, sysread, seek, -i, -n, File::Find, File::Copy, IO::File, :mmap and :encoding layers, require, DATA
+# what: perl: open modes, two-argument open, dup'ed handles, sysread, seek, -i, -n, File::Find,
+#   File::Copy, IO::File, :mmap and :encoding layers, require, DATA
 # version: perl -v
 # run
 cd "$DATA" || exit 1

@@ -1,4 +1,5 @@
-# what: rsync from and to the prefix: -a, --checksum, --inplace, --append, --delete, --partial, -H -S, --link-dest, a second run that does nothing
+# what: rsync from and to the prefix: -a, --checksum, --inplace, --append, --delete, --partial, -H
+#   -S, --link-dest, a second run that does nothing
 # needs: command rsync
 # version: rsync --version
 # run

@@ -1,4 +1,5 @@
-# what: ruby: File.read, IO modes, each_line, IO.copy_stream, pread, flock, dup, reopen, spawn with files, Find, FileUtils, require
+# what: ruby: File.read, IO modes, each_line, IO.copy_stream, pread, flock, dup, reopen, spawn with
+#   files, Find, FileUtils, require
 # needs: command ruby
 # version: ruby --version
 # run

@@ -1,4 +1,5 @@
-# what: rust std::fs and std::io: read, BufReader, seek, metadata, copy, read_dir, OpenOptions, threads, Command with files
+# what: rust std::fs and std::io: read, BufReader, seek, metadata, copy, read_dir, OpenOptions,
+#   threads, Command with files
 # needs: command rustc
 # version: rustc --version
 # ignore: out/*

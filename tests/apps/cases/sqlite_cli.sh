@@ -1,4 +1,5 @@
-# what: sqlite3: rollback journal and WAL, 4 processes at once, backup, vacuum, dump, import, integrity_check, read-only opens
+# what: sqlite3: rollback journal and WAL, 4 processes at once, backup, vacuum, dump, import,
+#   integrity_check, read-only opens
 # needs: command sqlite3
 # version: sqlite3 --version
 # ignore: data/db/* out/*.db*

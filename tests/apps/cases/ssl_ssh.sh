@@ -1,4 +1,5 @@
-# what: ssh-keygen and openssl with keys, certificates and data on the prefix: made, read, fingerprints, signed, verified, encrypted
+# what: ssh-keygen and openssl with keys, certificates and data on the prefix: made, read,
+#   fingerprints, signed, verified, encrypted
 # needs: command ssh-keygen; command openssl
 # version: openssl version
 # ignore: data/keys/* out/*

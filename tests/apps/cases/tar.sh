@@ -1,4 +1,5 @@
-# what: tar: create, list, extract, compare (-d), append, update, --sparse, hard and symbolic links, gzip/xz/zstd, cpio, from and to the prefix
+# what: tar: create, list, extract, compare (-d), append, update, --sparse, hard and symbolic links,
+#   gzip/xz/zstd, cpio, from and to the prefix
 # needs: command cpio
 # version: tar --version
 # ignore: out/*.tar* out/*.cpio

@@ -1,4 +1,5 @@
-# what: bench/jobs/train.py: ImageFolder, 2 workers, 2 epochs, PIL and cv2, checksums of all pixels and the loss
+# what: bench/jobs/train.py: ImageFolder, 2 workers, 2 epochs, PIL and cv2, checksums of all pixels
+#   and the loss
 # needs: module torch; module torchvision; module cv2; module PIL
 # heavy: yes
 # prepare

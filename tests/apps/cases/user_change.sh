@@ -1,4 +1,5 @@
-# what: setpriv, runuser and su to another user with the environment kept, files of mode 0400, groups, chroot, unshare, nice, timeout, env -i, setsid, nohup, flock
+# what: setpriv, runuser and su to another user with the environment kept, files of mode 0400,
+#   groups, chroot, unshare, nice, timeout, env -i, setsid, nohup, flock
 # needs: root; command setpriv; command runuser; command unshare
 # version: setpriv --version
 # run
