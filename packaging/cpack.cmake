@@ -3,8 +3,11 @@ set(CPACK_PACKAGE_NAME cubeshim)
 set(CPACK_PACKAGE_VENDOR "The cubeshim authors")
 set(CPACK_PACKAGE_CONTACT "The cubeshim authors <cubeshim@localhost.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "cache for training jobs that read from slow storage")
-set(CPACK_PACKAGE_DESCRIPTION
-    "A preload library serves the files of slow mounts to unchanged programs from\nmemory and a local disk that all processes of the node share, and fetches\nahead what they will read. The command runs jobs, warms the cache up and\nshows what it does.")
+string(CONCAT CPACK_PACKAGE_DESCRIPTION
+       "A preload library serves the files of slow mounts to unchanged programs from\n"
+       "memory and a local disk that all processes of the node share, and fetches\n"
+       "ahead what they will read. The command runs jobs, warms the cache up and\n"
+       "shows what it does.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 # The linker has already stripped the binaries.
 set(CPACK_STRIP_FILES OFF)
@@ -20,7 +23,10 @@ set(CPACK_RPM_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
 set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
 set(CPACK_RPM_PACKAGE_AUTOREQ OFF)
 set(CPACK_RPM_PACKAGE_REQUIRES "glibc >= 2.17, libgcc_s.so.1()(64bit)")
-set(CPACK_RPM_SPEC_MORE_DEFINE "%define __strip /bin/true\n%define _build_id_links none\n%define use_source_date_epoch_as_buildtime 1\n%define clamp_mtime_to_source_date_epoch 1\n%define _buildhost localhost")
+string(CONCAT CPACK_RPM_SPEC_MORE_DEFINE
+       "%define __strip /bin/true\n%define _build_id_links none\n"
+       "%define use_source_date_epoch_as_buildtime 1\n%define clamp_mtime_to_source_date_epoch 1\n"
+       "%define _buildhost localhost")
 
 # The documents of both packages, and the documents that Debian requires in every package.
 set(documents ${CMAKE_INSTALL_DATADIR}/doc/cubeshim)

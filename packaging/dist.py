@@ -34,8 +34,8 @@ def say_plan(out: Path, targets: list) -> None:
     if has_tools:
         say("the tools and sources of the last run are used again")
     else:
-        say("first: the compiler and tools from PyPI (525 MB when installed) and the sources of four "
-            "libraries from Debian (60 MB); later runs use them again")
+        say("first: the compiler and tools from PyPI (525 MB when installed) and the sources of "
+            "four libraries from Debian (60 MB); later runs use them again")
 
 
 def make_venv(where: Path) -> Path:

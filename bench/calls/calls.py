@@ -170,8 +170,8 @@ def measure_system_calls(bench: Bench) -> Section:
             f"System calls of {HITS:,} reads",
             f"`strace -f -c` of a run with three passes over {HITS:,} files, less one with two."
             " Both have CUBESHIM_PREFETCH=0, because the library's threads would fetch the other"
-            " files of the directory meanwhile. One file is open at a time, so the placeholder's fd is"
-            " parked and costs nothing. With more files open, a hit costs fcntl and close.",
+            " files of the directory meanwhile. One file is open at a time, so the placeholder's fd"
+            " is parked and costs nothing. With more files open, a hit costs fcntl and close.",
             ("way", "calls", "which"), rows))
     return section
 

@@ -4,10 +4,10 @@
  * Each thread reads FILES files of its own in a shuffled order, and starts again until it has
  * made READS reads. FILES is the same for every number of threads: if the threads shared a fixed
  * set, each would read fewer files the more threads there are, and find them in a nearer cache of
- * the processor. HOW is `files` (open, fstat, read, close) or `copy` (a memcpy of the same bytes out
- * of memory that all share). Prints the nanoseconds that a file took, all threads together, from
- * the first that begins to the last that ends; and the nanoseconds of processor time that a file
- * took. C and libc alone, so that it runs wherever the library does. */
+ * the processor. HOW is `files` (open, fstat, read, close) or `copy` (a memcpy of the same bytes
+ * out of memory that all share). Prints the nanoseconds that a file took, all threads together,
+ * from the first that begins to the last that ends; and the nanoseconds of processor time that a
+ * file took. C and libc alone, so that it runs wherever the library does. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

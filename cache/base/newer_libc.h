@@ -9,7 +9,8 @@
 #include <cstring>
 #include <ctime>
 
-// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name,readability-redundant-declaration)
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
+// NOLINTBEGIN(readability-redundant-declaration)
 extern "C" {
 __attribute__((weak)) int pthread_mutex_clocklock(pthread_mutex_t*, clockid_t,
                                                   const timespec*) noexcept;  // 2.30
@@ -19,4 +20,5 @@ __attribute__((weak)) int posix_spawn_file_actions_addfchdir_np(posix_spawn_file
                                                                 int) noexcept;  // 2.29
 __attribute__((weak)) const char* strerrordesc_np(int) noexcept;                // 2.32
 }
-// NOLINTEND(readability-inconsistent-declaration-parameter-name,readability-redundant-declaration)
+// NOLINTEND(readability-redundant-declaration)
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

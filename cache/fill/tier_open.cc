@@ -64,10 +64,13 @@ void TierOpen::ask(const Record& record) {
   // If the path contained no links, an lstat by the program is answered from the record. So this
   // stat does not follow a link that has replaced the file.
   const std::uint64_t began = base::monotonic_ns();
-  stat_ = !origin_.traits().has_kernel_fd ? origin_.stat(request_.key, request_.path)
-          : is_physical_                  ? stat_path(AT_FDCWD, request_.path,
-                                                      AT_SYMLINK_NOFOLLOW | flag_to_ask_server(request_.path))
-                                          : stat_path(AT_FDCWD, request_.path, k_ask_server);
+  if (!origin_.traits().has_kernel_fd) {
+    stat_ = origin_.stat(request_.key, request_.path);
+  } else {
+    const int flags =
+        is_physical_ ? AT_SYMLINK_NOFOLLOW | flag_to_ask_server(request_.path) : k_ask_server;
+    stat_ = stat_path(AT_FDCWD, request_.path, flags);
+  }
   has_waited_ = base::monotonic_ns() - began >= Freshness::k_long_look_ns;
 }
 

@@ -21,5 +21,6 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # The library is preloaded after srun: neither Slurm's own programs nor torchrun's start need it.
 # srun does not inherit the job's --cpus-per-task. The options have underscores, because torch 1
 # does not accept hyphens.
-srun --export=ALL --cpus-per-task="$SLURM_CPUS_PER_TASK" cubeshim run -- torchrun --nnodes="$SLURM_NNODES" --nproc_per_node=gpu \
-  --rdzv_backend=c10d --rdzv_endpoint="$head:29500" --rdzv_id="$SLURM_JOB_ID" train.py "$CUBESHIM_PREFIXES"
+srun --export=ALL --cpus-per-task="$SLURM_CPUS_PER_TASK" cubeshim run -- \
+  torchrun --nnodes="$SLURM_NNODES" --nproc_per_node=gpu --rdzv_backend=c10d \
+  --rdzv_endpoint="$head:29500" --rdzv_id="$SLURM_JOB_ID" train.py "$CUBESHIM_PREFIXES"

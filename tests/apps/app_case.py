@@ -1,7 +1,7 @@
 """One case: a script in cases/ with a head that describes it. Tells which of the case's needs this
 machine lacks.
 
-    # what: one line for the table                      (must be there)
+    # what: a sentence for the table                    (must be there)
     # needs: command rsync; module h5py; fuse; root     (may be there; ';' between them)
     # variants: fork spawn                              (the case is run once for each, in $VARIANT)
     # serves: no, and why                               (nothing under the prefix is read through
@@ -13,8 +13,8 @@ machine lacks.
                                                         more data, natively)
     # run
 
-A `.sh` is run by bash, a `.py` by Python; both parts see $DATA (the prefix), $OUT (a directory
-elsewhere) and $VARIANT.
+A value goes on in lines that begin with `#   `. A `.sh` is run by bash, a `.py` by Python; both
+parts see $DATA (the prefix), $OUT (a directory elsewhere) and $VARIANT.
 """
 
 from __future__ import annotations
@@ -115,15 +115,18 @@ def read_case(path: Path) -> list[Case]:
     """Reads one case for each variant."""
     head: dict[str, str] = {}
     parts = {"head": "", "prepare": "", "run": ""}
-    part = "head"
+    part, last = "head", ""
     for line in path.read_text().splitlines(keepends=True):
         if line.strip() in ("# prepare", "# run"):
             part = line.split()[1]
             continue
         parts[part] += line
         key, colon, value = line.removeprefix("# ").partition(":")
-        if part == "head" and line.startswith("# ") and colon and key in KEYS:
+        if part == "head" and line.startswith("#   ") and last:
+            head[last] += f" {line[1:].strip()}"
+        elif part == "head" and line.startswith("# ") and colon and key in KEYS:
             head[key] = value.strip()
+            last = key
     if "what" not in head or not parts["run"].strip():
         raise ValueError(f"{path}: a case has a line '# what:' and a part '# run'")
     return [

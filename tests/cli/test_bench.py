@@ -135,8 +135,8 @@ class Bench(Case):
             text = done.stdout.decode()
             self.assertIn(wanted, text)
             self.assertIn(
-                "\n400 were measured: 100 read one at a time, 100 read 32 at once, 100 only stat'ed "
-                "one at a time, 100 only stat'ed 32 at once\n", text)
+                "\n400 were measured: 100 read one at a time, 100 read 32 at once, 100 only "
+                "stat'ed one at a time, 100 only stat'ed 32 at once\n", text)
             for begin in ("Today: ", "Epoch 1: ", "Epoch 2: ", "Read again right away",
                           "Not measured: "):
                 self.assertEqual(sum(line.startswith(begin) for line in text.splitlines()), 1, text)

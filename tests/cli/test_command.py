@@ -32,8 +32,8 @@ class Run(Case):
     def test_the_report_counts_the_bytes_of_each_kind_of_read(self):
         code = (
             f"import os\nfd = os.open({str(self.file)!r}, os.O_RDONLY)\n"
-            "os.read(fd, 100), os.readv(fd, [bytearray(20), bytearray(30)]), os.pread(fd, 7, 0), os.preadv(fd, [bytearray(8)], 0)"
-        )
+            "os.read(fd, 100), os.readv(fd, [bytearray(20), bytearray(30)]), "
+            "os.pread(fd, 7, 0), os.preadv(fd, [bytearray(8)], 0)")
         done = self.run_program("python3", "-c", code,
                                 options=["--stats-format", "json", "--prefetch", "0"])
         self.assertEqual(json.loads(done.stderr)["bytes_served"], 165)
@@ -316,7 +316,8 @@ class Run(Case):
             (["tpo"], b"tpo is not a command; did you mean top?; see cubeshim --help"),
             (["--verison"], b"--verison is not an option of cubeshim; did you mean --version?; "),
             (["pool", "strat"],
-             b'ACTION "strat" is not usable: it takes start, status or stop; did you mean start?; '),
+             b'ACTION "strat" is not usable: it takes start, status or stop; did you mean '
+             b"start?; "),
             (["completion", "zhs"], b"; did you mean zsh?; see cubeshim completion --help"),
             (["clear", "--color", "alwyas"], b"; did you mean always?; see cubeshim clear --help"),
             (["docs", "prefech"], b"prefech is not a document; did you mean prefetch?; "),

@@ -234,7 +234,8 @@ class Refused(ExporterCase):
                 '--listen "localhost:9437" is not usable: it takes an address and a port, such as '
                 "127.0.0.1:9437 or [::1]:9437"
             ), (["--listen", "127.0.0.1"], 2, '--listen "127.0.0.1" is not usable'),
-                    (["--listen", "127.0.0.1:70000"], 2, '--listen "127.0.0.1:70000" is not usable'),
+                    (["--listen", "127.0.0.1:70000"], 2,
+                     '--listen "127.0.0.1:70000" is not usable'),
                     (["--listen", "127.0.0.1:1x"], 2, '--listen "127.0.0.1:1x" is not usable'),
                     (["--listen", "::1:9437"], 2, '--listen "::1:9437" is not usable'),
                     (["--listen", f"127.0.0.1:{port}"], 1,

@@ -336,7 +336,8 @@ with open(path, "rb") as file:
             self.store.fault = [None, None, *["damaged"] * 99]
             done = self.run_job(read, self.mount, CUBESHIM_BLOCK="0", CUBESHIM_NAME=name + "x")
             self.assertIn("Input/output error", done.stderr)
-            self.assertEqual(done.stderr.count("s3://bucket/train/large: the bytes do not match"), 1)
+            self.assertEqual(
+                done.stderr.count("s3://bucket/train/large: the bytes do not match"), 1)
         self.let_gateways_end()
 
     def test_a_damaged_block_in_memory_is_fetched_again_for_a_copy(self):
@@ -615,7 +616,8 @@ for at in (12 << 20, 12 << 20, 0):
         job = """
 import os, sys
 def read():
-    try: return open(sys.argv[1] + "/file", "rb").read()[:20], os.stat(sys.argv[1] + "/file").st_size
+    file = sys.argv[1] + "/file"
+    try: return open(file, "rb").read()[:20], os.stat(file).st_size
     except OSError as error: return error.errno
 for _ in sys.stdin: print(read(), flush=True)
 """
@@ -908,7 +910,8 @@ class WarmsUp(GatewayCase):
             "os.listdir(sys.argv[1])\n"
             "print(flush=True)\n"
             "sys.stdin.readline()\n"
-            "print(len(open(sys.argv[1] + '/1/file 1+ü.jpg', 'rb').read()), flush=True)", self.mount)
+            "print(len(open(sys.argv[1] + '/1/file 1+ü.jpg', 'rb').read()), flush=True)",
+            self.mount)
         job.stdout.readline()
         self.end_gateways()
         self.wait_until(lambda: not self.gateways())

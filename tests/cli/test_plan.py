@@ -105,7 +105,8 @@ class Plan(Case):
         self.assertGreater(found["observed"]["origin_us"], 0)
 
     def test_runs_that_cannot_be_used_are_refused_in_a_line(self):
-        self.assertRegex(self.refused(self.out), "cannot read .*No such file.*profile --observe --out")
+        self.assertRegex(self.refused(self.out),
+                         "cannot read .*No such file.*profile --observe --out")
         self.out.mkdir()
         self.assertRegex(self.refused(self.out), "there is no observed run in")
         raw = self.observe_cat(self.file)
@@ -116,7 +117,8 @@ class Plan(Case):
         self.assertRegex(self.refused(self.out), "another version")
         raw.write_text(re.sub(r"(?m)^file\t.*\n", "", text))
         self.assertRegex(self.refused(self.out), "the run is empty")
-        self.assertRegex(self.refused(self.out, "--ram", "4M", status=2), "--ram \"4M\" .*at least 8")
+        self.assertRegex(self.refused(self.out, "--ram", "4M", status=2),
+                         "--ram \"4M\" .*at least 8")
         self.assertRegex(self.refused(self.out, "--nodes", "0", status=2), "--nodes")
 
 

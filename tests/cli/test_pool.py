@@ -102,7 +102,8 @@ class Real(Pool):
         self.assertEqual(
             self.pool("stop").stdout.decode(), f"pool {self.name} has ended (process {pid})\n")
         self.assertFalse(self.state.exists() or os.path.exists(f"/proc/{pid}/exe"))
-        self.refused(self.pool("status"), f"no pool named {self.name} runs here; cubeshim pool start")
+        self.refused(self.pool("status"),
+                     f"no pool named {self.name} runs here; cubeshim pool start")
         self.refused(self.pool("stop"), f"no pool named {self.name} runs here")
 
     def test_one_that_was_killed_is_forgotten(self):

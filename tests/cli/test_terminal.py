@@ -66,7 +66,8 @@ class Progress(OnTerminal):
     def test_the_command_shows_it_for_a_program_that_reads_nothing_itself(self):
         terminal = self.start_on_terminal(
             COMMAND, "run", "-p", self.data, "--name", self.name, "--ram", "32M", "sh", "-c",
-            f"{sys.executable} -c \"$0\" {self.data} {LONG}; :", READS, env={"CUBESHIM_PROGRESS": "1"})
+            f"{sys.executable} -c \"$0\" {self.data} {LONG}; :", READS,
+            env={"CUBESHIM_PROGRESS": "1"})
         terminal.until(self.LINE, is_full=False)
 
     def test_no_pipe_gets_it(self):

@@ -14,7 +14,8 @@ LARGE_ZEROS = {
                                     "origin_bytes", "ahead_bytes", "used_bytes")
 }
 METADATA_ZEROS = {
-    f"{name}_per_s": 0 for name in ("listings", "stats", "negative", "read", "revalidations", "gathered")
+    f"{name}_per_s": 0 for name in ("listings", "stats", "negative", "read", "revalidations",
+                                    "gathered")
 }
 ZEROS = {
     "opens_per_s": 0, "hit_rate": 0, "misses_per_s": 0, "bytes_served_per_s": 0,
@@ -223,9 +224,9 @@ class Top(Case):
         script = ("import os, sys\nfile = open(sys.argv[1] + '/f')\nprint(flush=True)\ninput()\n"
                   "for _ in range(5): list(os.walk(sys.argv[1]))\n"
                   "os.path.exists(sys.argv[1] + '/none')\nprint(flush=True)\ninput()\n")
-        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--metadata-ttl",
-                         "job", "--stats", "off", sys.executable, "-c", script, self.data,
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M",
+                         "--metadata-ttl", "job", "--stats", "off", sys.executable, "-c", script,
+                         self.data, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         job.stdout.readline()
         top, table = self.top("--json"), self.top()
         self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["metadata"], METADATA_ZEROS)

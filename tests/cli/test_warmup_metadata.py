@@ -108,8 +108,8 @@ class Names(Warmup):
         for i in range(400):
             (many / f"{i}{'x' * 200}").touch()
         self.age(many)
-        status, summary, _ = self.warmup("-p", self.mount, "--metadata-ram", "64K", "--metadata-only",
-                                         self.mount)
+        status, summary, _ = self.warmup("-p", self.mount, "--metadata-ram", "64K",
+                                         "--metadata-only", self.mount)
         self.assertEqual(status, 1)
         self.assertIn("beyond CUBESHIM_METADATA_RAM", [row["reason"] for row in summary["reasons"]])
 

@@ -13,11 +13,14 @@ async function look(file) {
   await handle.close();
   const chunks = [];
   for await (const chunk of fs.createReadStream(file)) chunks.push(chunk);
-  return `${digest(whole)} ${part.toString("hex")} ${size} ${digest(Buffer.concat(chunks))} ${digest(fs.readFileSync(file))}`;
+  const digests = [Buffer.concat(chunks), fs.readFileSync(file)].map(digest);
+  return `${digest(whole)} ${part.toString("hex")} ${size} ${digests.join(" ")}`;
 }
 
 (async () => {
   const directory = process.argv[2];
   const files = fs.readdirSync(directory).sort().map((name) => path.join(directory, name));
-  for (let epoch = 0; epoch < 2; ++epoch) console.log(digest((await Promise.all(files.map(look))).join("\n")));
+  for (let epoch = 0; epoch < 2; ++epoch) {
+    console.log(digest((await Promise.all(files.map(look))).join("\n")));
+  }
 })();

@@ -195,7 +195,10 @@ for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", "
                 "cannot be the working directory\n")
         self.run_python(
             """
-for call, argument, error in ((os.chdir, P + "/a", errno.ENOENT), (os.chdir, P + "/a/b", errno.ENOENT), (os.fchdir, os.open(P + "/a", os.O_RDONLY), errno.ENOENT), (os.chdir, P + "/none", errno.ENOENT)):
+for call, argument, error in ((os.chdir, P + "/a", errno.ENOENT),
+                              (os.chdir, P + "/a/b", errno.ENOENT),
+                              (os.fchdir, os.open(P + "/a", os.O_RDONLY), errno.ENOENT),
+                              (os.chdir, P + "/none", errno.ENOENT)):
     try: call(argument)
     except OSError as e: assert e.errno == error
     else: assert False

@@ -41,7 +41,8 @@ class Packs(PackCase):
             """
 for name in ("a/x", "a/empty", "b/large", "b/huge", "b/link", "b/to a/x"):
     for _ in range(2):
-        with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
+        with open(f"{P}/{name}", "rb") as file:
+            assert file.read() == open(f"{D}/{name}", "rb").read(), name
 """, CUBESHIM_PREFETCH="0")
         self.assertEqual((stats["misses"], stats["hits"]["ram"]), (6, 6))
         self.assertEqual(
@@ -181,7 +182,9 @@ for name in ("a/x", "b/large", "b/huge"):
     os.close(fd)
 os.open(P + "/a/x", os.O_RDONLY)
 before = bytes_read()
-for name, flags in (("b/large", 0), ("a/x", 0), ("a/x/", 0), ("a/x/y", 0), ("loop", 0), ("loop", os.O_NOFOLLOW), ("a/x", os.O_RDWR), ("a", os.O_DIRECTORY), ("a/x", os.O_DIRECTORY), ("none", 0)):
+for name, flags in (("b/large", 0), ("a/x", 0), ("a/x/", 0), ("a/x/y", 0), ("loop", 0),
+                    ("loop", os.O_NOFOLLOW), ("a/x", os.O_RDWR), ("a", os.O_DIRECTORY),
+                    ("a/x", os.O_DIRECTORY), ("none", 0)):
     try: os.open(f"{P}/{name}", flags)
     except OSError as error: assert error.errno == errno.EMFILE, (name, flags, error)
     else: assert False
@@ -246,8 +249,10 @@ assert open(P + "/a/x").read() == "hello"
         done = self.run_python(
             """
 import subprocess
-def shell(line): return subprocess.check_output(["sh", "-c", line], cwd="/", env={**os.environ, "P": P})
-assert shell("cat < $P/a/x") == b"hello" and shell("stat -c %s $P/a/x") == b"5\\n" and shell("test -d $P/a/ && ! test -e $P/a/x/") == b""
+environment = {**os.environ, "P": P}
+def shell(line): return subprocess.check_output(["sh", "-c", line], cwd="/", env=environment)
+assert shell("cat < $P/a/x") == b"hello" and shell("stat -c %s $P/a/x") == b"5\\n"
+assert shell("test -d $P/a/ && ! test -e $P/a/x/") == b""
 os.makedirs(P + "/a", exist_ok=True)
 assert shell("mkdir -p $P && exec < $P/b/link && cat") == b"hello"
 """, CUBESHIM_STATS="off")

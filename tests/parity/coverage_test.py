@@ -26,14 +26,15 @@ ROWS = [
      "fwide {f,}getwc{,_unlocked} ungetwc fputwc putwc fputws fgetws{,_unlocked} "
      "__fgetws{,_unlocked}_chk "
      "{,v,__isoc99_,__isoc99_v,__isoc23_,__isoc23_v}fwscanf"),
-    ("memory", "mmap{,64} munmap mremap mprotect msync mlockall {posix_,}madvise"), ("libraries", "dlopen dlsym"),
+    ("memory", "mmap{,64} munmap mremap mprotect msync mlockall {posix_,}madvise"),
+    ("libraries", "dlopen dlsym"),
     ("rings", "io_uring_setup io_uring_queue_init{,_params,_mem,_try_nosqarr}"),
     ("fcntl", "fcntl{,64} __fcntl"), ("dup", "dup {,__}dup2 dup3"),
     ("fork", "fork __fork _Fork vfork __vfork clone daemon forkpty"),
     ("ranges", "close_range closefrom"),
     ("exec",
-     "posix_spawn{,p} pidfd_spawn{,p} system popen pclose wordexp wait waitpid wait3 wait4 waitid execve "
-     "execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"
+     "posix_spawn{,p} pidfd_spawn{,p} system popen pclose wordexp wait waitpid wait3 wait4 waitid "
+     "execve execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"
     ),
     ("names and directories",
      "access faccessat e{,uid}access opendir fdopendir readdir{,64}{,_r} closedir dirfd {seek,tell,"

@@ -91,7 +91,8 @@ import subprocess
 without = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}
 first = os.open(D + '/large', os.O_RDONLY)
 assert os.read(first, 10) == wanted[:10]
-subprocess.check_call(['sh', '-c', 'head -c 2097152 /dev/zero > "$0.new"; mv "$0.new" "$0"', D + '/large'], env=without)
+replace = 'head -c 2097152 /dev/zero > "$0.new"; mv "$0.new" "$0"'
+subprocess.check_call(['sh', '-c', replace, D + '/large'], env=without)
 second = os.open(D + '/large', os.O_RDONLY)
 assert os.read(second, 2 << 20) == bytes(2 << 20)
 assert os.read(first, 2 << 20) == wanted[10:]
@@ -103,7 +104,8 @@ TEST(Parts, ShortReadMovesTheOffsetByItsBytes) {
   job.run_well(R"(
 import subprocess
 without = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}
-other = subprocess.Popen(['sh', '-c', 'read go; truncate -s 1500000 "$0"; echo done', D + '/large'], env=without,
+cut = 'read go; truncate -s 1500000 "$0"; echo done'
+other = subprocess.Popen(['sh', '-c', cut, D + '/large'], env=without,
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 fd = os.open(D + '/large', os.O_RDONLY)
 assert len(os.read(fd, 10)) == 10

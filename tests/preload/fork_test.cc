@@ -98,12 +98,14 @@ for close_fds in (True, False):
     with open(path(n), 'rb') as f, open(path(n), 'rb') as other:
       # As standard input, from the shared offset.
       head = os.read(f.fileno(), 10)
-      got = subprocess.run(cat, stdin=f, stdout=subprocess.PIPE, close_fds=close_fds, check=True).stdout
+      got = subprocess.run(cat, stdin=f, stdout=subprocess.PIPE, close_fds=close_fds,
+                           check=True).stdout
       assert head + got == content(n), (n, close_fds)
       assert os.lseek(f.fileno(), 0, os.SEEK_CUR) == len(content(n))
       # By its fd.
       os.lseek(f.fileno(), 0, os.SEEK_SET)
-      got = subprocess.run(['/bin/sh', '-c', f'cat <&{f.fileno()}'], stdout=subprocess.PIPE, pass_fds=[f.fileno()], check=True).stdout
+      got = subprocess.run(['/bin/sh', '-c', f'cat <&{f.fileno()}'], stdout=subprocess.PIPE,
+                           pass_fds=[f.fileno()], check=True).stdout
       assert got == content(n), n
       # The parent's own fds are unchanged.
       assert other.read() == content(n)
@@ -129,7 +131,8 @@ threads = [threading.Thread(target=reader) for _ in range(3)]
 for t in threads: t.start()
 try:
   for i in range(25):
-    assert subprocess.run(['/bin/cat', path(6)], stdout=subprocess.PIPE, check=True).stdout == content(6)
+    done = subprocess.run(['/bin/cat', path(6)], stdout=subprocess.PIPE, check=True)
+    assert done.stdout == content(6)
 finally:
   stop = True
   for t in threads: t.join()

@@ -84,7 +84,8 @@ os.pread(file, 4 << 20, 0)
 read_all()
 said["before"] = wait_until_asked(%d)
 said["told"] = [libc.posix_fadvise(file, at, 1 << 20, wanted) for at in range(0, %d, 1 << 20)]
-said["told"] += [libc.posix_fadvise(file, 0, 0, wanted), libc.readahead(file, 17, 5 << 20), libc.readahead(file, 23 << 20, 9 << 20)]
+said["told"] += [libc.posix_fadvise(file, 0, 0, wanted), libc.readahead(file, 17, 5 << 20),
+                 libc.readahead(file, 23 << 20, 9 << 20)]
 said["after"] = wait_until_asked(0)
 """ % (SIZE, SIZE))
         self.assertEqual(set(said["told"]), {0})
@@ -188,7 +189,8 @@ for page in range(0, 2000, 2):
 def pieces():
     with open("/proc/self/maps") as maps:
         return sum("/cubeshim-" in line for line in maps)
-# This one leaves an fd of the region, by which all pieces of the next one come though the region has no name by then.
+# This one leaves an fd of the region, by which all pieces of the next one come though the region
+# has no name by then.
 first = mmap.mmap(file, 64 << 10, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
 with open("/proc/self/maps") as maps:
     region = next(line.split()[5] for line in maps if "/cubeshim-" in line)

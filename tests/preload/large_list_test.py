@@ -126,7 +126,8 @@ said["digests"] = [digest(shard(number)) for number in range({SHARDS})]
 said["read"] = asked() - said["fetched"]
 # A file whose fetch has ended is closed, by a thread that has a table of its own.
 deadline = time.monotonic() + 120
-while (open_still := [name for name in names_of_open_files() if name.endswith(".tar")]) and time.monotonic() < deadline:
+def open_shards(): return [name for name in names_of_open_files() if name.endswith(".tar")]
+while (open_still := open_shards()) and time.monotonic() < deadline:
     time.sleep(0.01)
 said["open"] = open_still
 """)

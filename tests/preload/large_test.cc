@@ -42,7 +42,8 @@ import ctypes, mmap
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mremap.restype = libc.mmap.restype = ctypes.c_void_p
 libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+                      ctypes.c_long]
 FAILED = ctypes.c_void_p(-1).value
 path = D + '/large0'
 size = os.path.getsize(path)
@@ -78,7 +79,8 @@ half = size // 2
 at = libc.mmap(None, half, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
 assert at != FAILED and ctypes.string_at(at, half) == content[:half]
 # There is no room after it, so it has to move.
-assert libc.mmap(at + half, 4096, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000, -1, 0) != None
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000
+assert libc.mmap(at + half, 4096, 0, flags, -1, 0) != None
 at = libc.mremap(at, half, size, 1)
 assert at != FAILED, os.strerror(ctypes.get_errno())
 assert ctypes.string_at(at, size) == content
@@ -191,7 +193,8 @@ for wanted in (1 << 20, 1 << 20):
   content += part
   assert os.lseek(fd, 0, os.SEEK_CUR) == len(content), (os.lseek(fd, 0, os.SEEK_CUR), len(content))
 assert len(content) == 100000 and part == b''
-subprocess.run(['sh', '-c', 'printf more >> "$1"', 'sh', path], env={'PATH': os.environ['PATH']}, check=True)
+subprocess.run(['sh', '-c', 'printf more >> "$1"', 'sh', path], env={'PATH': os.environ['PATH']},
+               check=True)
 assert os.read(fd, 1 << 20) == b'more'
 )"));
   EXPECT_EQ(job.report("blocks.files"), 1) << job.report_text();

@@ -88,11 +88,18 @@ TEST(Lock, LocksTheOriginsFileAndSeesItsChanges) {
     job.env["CUBESHIM_MODE"] = mode;
     expect_well(job.python(R"py(
 import fcntl
-strangers = {k: v for k, v in os.environ.items() if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
+strangers = {k: v for k, v in os.environ.items()
+             if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
 def stranger(code):
-  return subprocess.Popen([sys.executable, '-c', code], env=strangers, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+  return subprocess.Popen([sys.executable, '-c', code], env=strangers, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True)
 # Before the open: a file that is open when a child starts is the kernel's from then on.
-writer = stranger(f"input(); open({path(4)!r}, 'r+b').write(b'newer'); print('done', flush=True); input()")
+writer = stranger(f'''
+input()
+open({path(4)!r}, 'r+b').write(b'newer')
+print('done', flush=True)
+input()
+''')
 locker = stranger(f'''
 import fcntl
 input()
@@ -127,7 +134,8 @@ TEST(Lock, PosixLockOutlastsOtherOpensOfTheFile) {
     job.env["OTHER"] = other;
     expect_well(job.python(R"py(
 import fcntl
-strangers = {k: v for k, v in os.environ.items() if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
+strangers = {k: v for k, v in os.environ.items()
+             if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
 # Before the open: a file that is open when a child starts is the kernel's from then on.
 stranger = subprocess.Popen([sys.executable, '-c', f'''
 import fcntl, os, sys

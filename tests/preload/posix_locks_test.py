@@ -29,7 +29,8 @@ at = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_SHARED,
                os.open(path, os.O_RDONLY), ctypes.c_long(0))
 fcntl.lockf(os.open(path, os.O_RDWR), fcntl.LOCK_EX)
 look()
-assert libc.mremap(ctypes.c_void_p(at), ctypes.c_size_t(size), ctypes.c_size_t(2 * size), 1) != 2**64 - 1
+longer = libc.mremap(ctypes.c_void_p(at), ctypes.c_size_t(size), ctypes.c_size_t(2 * size), 1)
+assert longer != 2**64 - 1
 look()
 """
 LOCKED_BEFORE_AN_EXEC = """
@@ -155,7 +156,8 @@ assert len(os.listdir("/proc/self/fd")) == few
 """
 OPENED_MEANWHILE = """
 os.close(os.open(path + "-other", os.O_RDONLY))
-opener = threading.Thread(target=lambda: [sys.stdin.readline(), libc.open(path.encode(), os.O_RDONLY)])
+opener = threading.Thread(
+    target=lambda: [sys.stdin.readline(), libc.open(path.encode(), os.O_RDONLY)])
 opener.start()
 print(opener.native_id, threading.get_native_id(), flush=True)
 with open(int(sys.argv[2])) as go_on:

@@ -192,7 +192,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 bad = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(4096), 0, 0x22, -1, ctypes.c_long(0)))
 room = ctypes.create_string_buffer(256)
-for call in (lambda: libc.statx(-100, bad, 0, 0, room), lambda: libc.setxattr(b'/', bad, b'x', ctypes.c_size_t(1), 0),
+for call in (lambda: libc.statx(-100, bad, 0, 0, room),
+             lambda: libc.setxattr(b'/', bad, b'x', ctypes.c_size_t(1), 0),
              lambda: libc.rmdir(bad), lambda: libc.open(bad, 0)):
     assert call() == -1 and ctypes.get_errno() == errno.EFAULT, ctypes.get_errno()
 )");

@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from tests.preload.stopped import GETPPID, Stopped  # noqa: E402
 
 LIBRARY, HOST = os.environ["CUBESHIM_LIBRARY"], os.environ["PROFILE_HOST"]
-NS, ERRORS, CLOSED, UNREAD, STAT_FIRST, STAT_FIRST_US, NO_NATIVE = 2, 5, 0, 1, 5, 6, 4  # in raw_format.h: SiteCount, OpenCount, DropCount
+# In raw_format.h: SiteCount, OpenCount, DropCount.
+NS, ERRORS, CLOSED, UNREAD, STAT_FIRST, STAT_FIRST_US, NO_NATIVE = 2, 5, 0, 1, 5, 6, 4
 
 
 class Process:
@@ -190,7 +191,8 @@ class Hosts(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         self.assertRegex(
             done.stderr,
-            r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: (File too large|No space left on device)\n$"
+            r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: "
+            r"(File too large|No space left on device)\n$"
         )
 
     def test_two_processes_of_one_pid_do_not_write_concurrently(self):

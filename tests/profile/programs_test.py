@@ -111,7 +111,8 @@ def lock(i):
     with open(f"{data}/{i}.txt", "rb") as f: fcntl.flock(f, fcntl.LOCK_SH)
 def list_again():
     for _ in range(4): os.listdir(data)
-for f in (read_cv2, read_pil, read_np, read_zip, read_h5, read_bytes, read_twice, look_first, forget, seek_about, lock):
+for f in (read_cv2, read_pil, read_np, read_zip, read_h5, read_bytes, read_twice, look_first,
+          forget, seek_about, lock):
     for i in range(6): f(i)
 read_at_random()
 list_again()

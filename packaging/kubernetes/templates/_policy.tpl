@@ -14,7 +14,8 @@ object.metadata.labels["cubeshim.io/prefix"]
 {{/* YAML as CEL. */}}
 {{- define "cubeshim.cel" -}}
 {{- if kindIs "map" . -}}
-dyn({ {{- range $i, $key := keys . | sortAlpha }}{{ if $i }}, {{ end }}{{ $key | quote }}: {{ include "cubeshim.cel" (get $ $key) }}{{ end -}} })
+dyn({ {{- range $i, $key := keys . | sortAlpha }}{{ if $i }}, {{ end }}{{ $key | quote }}: {{
+  include "cubeshim.cel" (get $ $key) }}{{ end -}} })
 {{- else if kindIs "slice" . -}}
 dyn([ {{- range $i, $one := . }}{{ if $i }}, {{ end }}{{ include "cubeshim.cel" $one }}{{ end -}} ])
 {{- else -}}
@@ -93,9 +94,11 @@ env:
   .filter(i, i < size(object.spec.containers))
   .filter(i,
     (has(object.spec.containers[i].volumeMounts) &&
-      object.spec.containers[i].volumeMounts.exists(m, m.name == {{ include "cubeshim.volume" . }})) ||
+      object.spec.containers[i].volumeMounts.exists(m,
+        m.name == {{ include "cubeshim.volume" . }})) ||
     (has(object.spec.containers[i].env) &&
-      object.spec.containers[i].env.exists(e, e.name in ["CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_BUCKETS"])))
+      object.spec.containers[i].env.exists(e,
+        e.name in ["CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_BUCKETS"])))
 {{- end }}
 
 {{/*
@@ -108,15 +111,18 @@ value is given by valueFrom, it gets another name, and the new LD_PRELOAD refers
 {{ $env }}.map(e,
   e.name != "LD_PRELOAD" || (has(e.value) && e.value.contains("libcubeshim.so")) ? e :
   has(e.valueFrom) ? dyn({"name": dyn("LD_PRELOAD_OF_POD"), "valueFrom": e.valueFrom}) :
-  dyn({"name": "LD_PRELOAD", "value": (has(e.value) && e.value != "" ? e.value + ":" : "") + "{{ $library }}"})
+  dyn({"name": "LD_PRELOAD", "value":
+    (has(e.value) && e.value != "" ? e.value + ":" : "") + "{{ $library }}"})
 ) + (
-  !{{ $env }}.exists(e, e.name == "LD_PRELOAD") ? [dyn({"name": "LD_PRELOAD", "value": "{{ $library }}"})] :
+  !{{ $env }}.exists(e, e.name == "LD_PRELOAD")
+    ? [dyn({"name": "LD_PRELOAD", "value": "{{ $library }}"})] :
   {{ $env }}.exists(e, e.name == "LD_PRELOAD" && has(e.valueFrom))
     ? [dyn({"name": "LD_PRELOAD", "value": "$(LD_PRELOAD_OF_POD):{{ $library }}"})] : []
 ) + (
   [dyn({
     "name": "CUBESHIM_PREFIXES",
-    "value": (has(object.spec.containers[i].volumeMounts) ? object.spec.containers[i].volumeMounts : [])
+    "value":
+      (has(object.spec.containers[i].volumeMounts) ? object.spec.containers[i].volumeMounts : [])
       .filter(m, m.name == {{ include "cubeshim.volume" . }}).map(m, m.mountPath).join(":")
   })] + {{ include "cubeshim.cel" (include "cubeshim.added" . | fromYaml).env }}
 ).filter(n, n.value != "" && !{{ $env }}.exists(e, e.name == n.name))
@@ -149,12 +155,15 @@ size(variables.readers) == 0
   }) +
   variables.readers.map(i, JSONPatch{
     op: "add", path: "/spec/containers/" + string(i) + "/volumeMounts",
-    value: (has(object.spec.containers[i].volumeMounts) ? object.spec.containers[i].volumeMounts : []) +
+    value:
+      (has(object.spec.containers[i].volumeMounts) ? object.spec.containers[i].volumeMounts : []) +
       {{ include "cubeshim.cel" $added.volumeMounts }}
   })
 {{- end }}
 
-{{/* Matches each new pod one time: the init container shows that a pod already has the library. */}}
+{{/*
+Matches each new pod one time: the init container shows that a pod already has the library.
+*/}}
 {{- define "cubeshim.conditions" -}}
 - name: has-label
   expression: has(object.metadata.labels) && "cubeshim.io/prefix" in object.metadata.labels
@@ -182,6 +191,7 @@ matchExpressions:
 {{- else if semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version }}v1
 {{- else if $has.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" }}v1beta1
 {{- else if $has.Has "policies.kyverno.io/v1/MutatingPolicy" }}kyverno
-{{- else }}{{ fail "this cluster has neither MutatingAdmissionPolicy (Kubernetes 1.36) nor Kyverno's MutatingPolicy (1.16)" }}
+{{- else }}{{ fail (cat "this cluster has neither MutatingAdmissionPolicy (Kubernetes 1.36)"
+  "nor Kyverno's MutatingPolicy (1.16)") }}
 {{- end }}
 {{- end }}

@@ -22,7 +22,10 @@ constexpr std::string_view k_page = R"(<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <title>cubeshim exporter</title>
-<style>:root { color-scheme: light dark; } body { font: 15px/1.45 system-ui, sans-serif; margin: 2em; }</style>
+<style>
+:root { color-scheme: light dark; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em; }
+</style>
 </head>
 <body>
 <h1>cubeshim exporter</h1>

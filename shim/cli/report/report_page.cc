@@ -23,15 +23,19 @@ constexpr const char* k_head = R"(<!DOCTYPE html>
 :root { color-scheme: light dark; }
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 800px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.4em; } h2 { font-size: 1.05em; margin: 1.6em 0 .3em; }
-table { border-collapse: collapse; } td, th { padding: .15em .7em; text-align: right; font-variant-numeric: tabular-nums; }
-td:first-child, th:first-child { text-align: left; padding-left: 0; } tr + tr { border-top: 1px solid #8884; }
+table { border-collapse: collapse; }
+td, th { padding: .15em .7em; text-align: right; font-variant-numeric: tabular-nums; }
+td:first-child, th:first-child { text-align: left; padding-left: 0; }
+tr + tr { border-top: 1px solid #8884; }
 td small { opacity: .7; margin-left: .6em; } tbody th { padding-top: 1em; }
 .better small { opacity: 1; color: #1a7f37; color: light-dark(#1a7f37, #4ac26b); }
 .worse small { opacity: 1; color: #b42318; color: light-dark(#b42318, #ff7b72); }
 svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: currentColor; }
-.grid { stroke: #8886; stroke-width: 1; } .line { fill: none; stroke-width: 1.8; stroke-linecap: round; }
-.c0 { stroke: #1f77b4; } .c1 { stroke: #e0701a; } .c2 { stroke: #2a9d4a; } .c3 { stroke: #c23b3b; } .c4 { stroke: #8a63b5; }
-.c5 { stroke: #8b6a55; } .key { display: inline-block; width: 1.6em; height: .6em; vertical-align: middle; }
+.grid { stroke: #8886; stroke-width: 1; }
+.line { fill: none; stroke-width: 1.8; stroke-linecap: round; }
+.c0 { stroke: #1f77b4; } .c1 { stroke: #e0701a; } .c2 { stroke: #2a9d4a; } .c3 { stroke: #c23b3b; }
+.c4 { stroke: #8a63b5; } .c5 { stroke: #8b6a55; }
+.key { display: inline-block; width: 1.6em; height: .6em; vertical-align: middle; }
 </style>
 </head>
 <body>

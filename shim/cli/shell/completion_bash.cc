@@ -20,7 +20,8 @@ _cubeshim_words() {
 }
 
 _cubeshim() {
-  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} first=1 command= options= with_value= rest= i
+  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+  local first=1 command= options= with_value= rest= i
   COMPREPLY=()
   # "--mode=real" comes as three words.
   if [[ $word == = ]]; then
@@ -52,7 +53,8 @@ constexpr const char* k_middle = R"(    *) return ;;
       esac
     done
     if ((i < COMP_CWORD)); then
-      if declare -F _command_offset >/dev/null; then _command_offset "$i"; else _cubeshim_paths -f "$word"; fi
+      if declare -F _command_offset >/dev/null; then _command_offset "$i"
+      else _cubeshim_paths -f "$word"; fi
       return
     fi
   fi

@@ -1,4 +1,5 @@
-# what: Python's zipfile, tarfile, gzip, bz2, lzma, shutil, filecmp, mmap, fileinput, linecache, configparser, csv, json, pickle, shelve, dbm, zipimport, importlib from the prefix
+# what: Python's zipfile, tarfile, gzip, bz2, lzma, shutil, filecmp, mmap, fileinput, linecache,
+#   configparser, csv, json, pickle, shelve, dbm, zipimport, importlib from the prefix
 # version: /usr/bin/python3 --version
 # ignore: data/ar/a.zip data/ar/shelf*
 # prepare

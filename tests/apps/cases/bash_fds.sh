@@ -1,4 +1,5 @@
-# what: bash: exec 3<, {fd}<, dup and move of fds, shared offsets with children, read -u -n -N -d -t, mapfile -u, /dev/fd
+# what: bash: exec 3<, {fd}<, dup and move of fds, shared offsets with children, read -u -n -N -d
+#   -t, mapfile -u, /dev/fd
 # version: bash --version
 # run
 cd "$DATA" || exit 1

@@ -1,4 +1,5 @@
-# what: bash: process substitution, coproc, pipelines and jobs on one file, source and run of scripts, tests of files
+# what: bash: process substitution, coproc, pipelines and jobs on one file, source and run of
+#   scripts, tests of files
 # version: bash --version
 # run
 cd "$DATA" || exit 1

@@ -1,4 +1,5 @@
-# what: bash: < > >> <> >| 2>&1, here-documents and strings, noclobber, redirected loops and functions
+# what: bash: < > >> <> >| 2>&1, here-documents and strings, noclobber, redirected loops and
+#   functions
 # version: bash --version
 # run
 cd "$DATA" || exit 1

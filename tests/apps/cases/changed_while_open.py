@@ -1,4 +1,5 @@
-# what: Python: a file that is open for reading is written, grown, cut, replaced and removed, by the process itself and by one that was started before
+# what: Python: a file that is open for reading is written, grown, cut, replaced and removed, by the
+#   process itself and by one that was started before
 # version: /usr/bin/python3 --version
 # run
 import os, subprocess, sys

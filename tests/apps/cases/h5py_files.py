@@ -1,4 +1,5 @@
-# what: h5py: read, write, append, chunks and gzip, file objects, core driver, locking between two processes, SWMR with a reader in another process
+# what: h5py: read, write, append, chunks and gzip, file objects, core driver, locking between two
+#   processes, SWMR with a reader in another process
 # needs: module h5py; module numpy
 # ignore: data/h5/*.h5
 # prepare

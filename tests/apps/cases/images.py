@@ -1,4 +1,5 @@
-# what: PIL and cv2: read, lazy load, partial (draft, thumbnail, tiff frames), EXIF, verify, write beside and over, video through cv2
+# what: PIL and cv2: read, lazy load, partial (draft, thumbnail, tiff frames), EXIF, verify, write
+#   beside and over, video through cv2
 # needs: module PIL; module cv2; module numpy
 # prepare
 import os

@@ -1,4 +1,5 @@
-# what: lmdb: read-only and writable environments, map of the file, readers in forked processes, a writer beside readers, copies
+# what: lmdb: read-only and writable environments, map of the file, readers in forked processes, a
+#   writer beside readers, copies
 # needs: module lmdb
 # ignore: data/lm/* out/*
 # prepare

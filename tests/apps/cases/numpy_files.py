@@ -1,4 +1,5 @@
-# what: numpy: load, save, savez, memmap r r+ c w+, fromfile, tofile, loadtxt, genfromtxt, load with mmap_mode, over handles and names
+# what: numpy: load, save, savez, memmap r r+ c w+, fromfile, tofile, loadtxt, genfromtxt, load with
+#   mmap_mode, over handles and names
 # needs: module numpy
 # prepare
 import os

@@ -1,4 +1,5 @@
-# what: Python processes: open files over SCM_RIGHTS and multiprocessing, Pool, pass_fds, stdin=file, close_fds both ways, fork, exec, posix_spawn, send_handle
+# what: Python processes: open files over SCM_RIGHTS and multiprocessing, Pool, pass_fds,
+#   stdin=file, close_fds both ways, fork, exec, posix_spawn, send_handle
 # version: /usr/bin/python3 --version
 # run
 import array, multiprocessing, multiprocessing.reduction, os, signal, socket, subprocess

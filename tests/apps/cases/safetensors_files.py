@@ -1,4 +1,5 @@
-# what: safetensors (a Rust library over mmap): load_file, safe_open, slices, save_file over, torch and numpy
+# what: safetensors (a Rust library over mmap): load_file, safe_open, slices, save_file over, torch
+#   and numpy
 # needs: module safetensors; module torch
 # heavy: yes
 # prepare

@@ -14,6 +14,7 @@ tail -n 1 -s 0.05 -F --pid=$alive text/one > "$OUT/F" 2> "$OUT/F.err" & follower
 wait_for one F
 mv text/one text/old; echo "another file" > text/one; wait_for another F
 echo "its second" >> text/one; wait_for second F
-truncate -s 0 text/one; until grep -qs truncated "$OUT/F.err"; do read -r -t 0.02 < <(:); done; echo "after all" >> text/one; wait_for after F
+truncate -s 0 text/one; until grep -qs truncated "$OUT/F.err"; do read -r -t 0.02 < <(:); done
+echo "after all" >> text/one; wait_for after F
 kill $alive; wait $follower; cat "$OUT/F"; rm "$OUT/F.err"
 exit 0

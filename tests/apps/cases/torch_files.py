@@ -1,4 +1,5 @@
-# what: torch.load and torch.save (zip and old format, file objects, storages), from_file shared and private, jit.load, torchvision.io, ImageFolder
+# what: torch.load and torch.save (zip and old format, file objects, storages), from_file shared and
+#   private, jit.load, torchvision.io, ImageFolder
 # needs: module torch; module torchvision; module numpy
 # heavy: yes
 # prepare

@@ -1,4 +1,5 @@
-# what: torch DataLoader, 2 workers, 2 or 3 epochs, persistent or not, PIL, cv2, numpy and h5py items: checksum of each batch
+# what: torch DataLoader, 2 workers, 2 or 3 epochs, persistent or not, PIL, cv2, numpy and h5py
+#   items: checksum of each batch
 # needs: module torch; module h5py; module cv2; module PIL
 # variants: fork spawn forkserver
 # heavy: yes

@@ -1,4 +1,5 @@
-# what: webdataset: tar shards with pictures, decoded, shuffled, in a DataLoader with 2 workers, through pipe:cat, written with TarWriter
+# what: webdataset: tar shards with pictures, decoded, shuffled, in a DataLoader with 2 workers,
+#   through pipe:cat, written with TarWriter
 # needs: module webdataset; module torch
 # heavy: yes
 # prepare

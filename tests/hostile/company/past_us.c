@@ -37,7 +37,8 @@ ssize_t read(int fd, void* to, size_t n) {
   static read_function next;
 #if defined(FRONT)
   if (next == NULL)
-    next = (read_function)dlvsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read", FIRST_VERSION);
+    next = (read_function)dlvsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read",
+                                 FIRST_VERSION);
 #else
   if (next == NULL) next = (read_function)dlsym(RTLD_NEXT, "read");
 #endif
@@ -50,7 +51,9 @@ static void* of_libc(const char* name) {
 ssize_t read(int fd, void* to, size_t n) {
   return ((ssize_t(*)(int, void*, size_t))of_libc("read"))(fd, to, n);
 }
-int fstat(int fd, struct stat* st) { return ((int (*)(int, struct stat*))of_libc("fstat"))(fd, st); }
+int fstat(int fd, struct stat* st) {
+  return ((int (*)(int, struct stat*))of_libc("fstat"))(fd, st);
+}
 #elif defined(RING)
 #include <liburing.h>
 long ring_read(int fd);

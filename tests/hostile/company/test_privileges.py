@@ -140,7 +140,8 @@ for call in (lambda: fcntl.flock(fd, fcntl.LOCK_EX), lambda: fcntl.lockf(fd, fcn
         print(errno.errorcode[error.errno])
 print(os.read(fd, 5) == CONTENT[3][10:15])
 """), shim=True, user=65534, group=65534, extra_groups=[])
-        self.assertEqual((done.out, done.theirs), ("ENOLCK\nENOLCK\nEACCES\nNone\nNone\nTrue\n", ""), str(done))
+        self.assertEqual((done.out, done.theirs),
+                         ("ENOLCK\nENOLCK\nEACCES\nNone\nNone\nTrue\n", ""), str(done))
 
     def test_dropping_midway(self):
         self.check_job("read:DIR", "read:DIR", "hold:DIR", f"user:{NOBODY}", "read:DIR", "fork:DIR",

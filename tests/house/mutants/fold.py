@@ -18,8 +18,9 @@ MOST = 1 << 16  # ids are below it
 # program's environment was cleared, the variables are read from the environment of the first
 # process. In a test's namespace, this is the tool's environment. This code calls no function of
 # libc, because the library replaces some of them, and because the code runs before libc is ready.
-HEADER = r"""// Made by tests/house/mutants/run.py, only in its copy of the tree. $MUTANT_FAULT is the id of the
-// fault that is on. The file $MUTANT_REACHED gets a byte for each place that is reached.
+HEADER = r"""// Made by tests/house/mutants/run.py, only in its copy of the tree. $MUTANT_FAULT is
+// the id of the fault that is on. The file $MUTANT_REACHED gets a byte for each place that is
+// reached.
 #pragma once
 
 extern "C" char** environ;
@@ -83,7 +84,9 @@ __attribute__((noinline, cold)) CUBESHIM_FAULT_SHARED void read_environment() {
   };
   constexpr long room = 1 << 17;
   Variables found;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) found.look_at(*entry);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    found.look_at(*entry);
+  }
   const long text = found.fault == nullptr ? kernel(mmap, 0, room, 3, 0x22, -1, 0) : -1;
   const bool is_mapped = text > 0 || text < -4095;
   if (is_mapped) {

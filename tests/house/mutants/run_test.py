@@ -21,7 +21,7 @@ add_test(NAME toy.sum COMMAND toy 1 2 3)
 add_test(NAME toy.zero COMMAND toy 0 0 0)
 add_test(NAME toy.least COMMAND toy 0 -1 0)
 add_test(NAME toy.cleared COMMAND env -i $<TARGET_FILE:toy> 0 3 3)
-add_test(NAME toy.leaves COMMAND /usr/bin/python3 -c "import os$<SEMICOLON> open('/tmp/@NAME@', 'w')$<SEMICOLON> open('/dev/shm/@NAME@', 'w')$<SEMICOLON> os.fork() or (os.setsid(), os.closerange(0, 9), os.execlp('sleep', '@NAME@', '1000'))")
+add_test(NAME toy.leaves COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/leaving.py @NAME@)
 add_test(NAME toy.meets COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/meeting.py @NAME@)
 add_test(NAME toy.broken COMMAND toy 1 1 1)
 add_test(NAME house.mutants COMMAND toy 1 1 1)
@@ -49,6 +49,14 @@ int f(int a, int b) {
 int main(int count, char** word) {
   return count == 4 && f(std::atoi(word[1]), std::atoi(word[2])) == std::atoi(word[3]) ? 0 : 1;
 }
+"""
+# Leaves two files and a process.
+LEAVING = """import os, sys
+
+name = sys.argv[1]
+open(f"/tmp/{name}", "w")
+open(f"/dev/shm/{name}", "w")
+os.fork() or (os.setsid(), os.closerange(0, 9), os.execlp("sleep", name, "1000"))
 """
 # Fails if two copies of this script run at the same time, each with a fault.
 MEETING = """import os, socket, sys
@@ -93,6 +101,7 @@ class Tool(unittest.TestCase):
         cls.root, cls.work = Path(folder.name) / "root", Path(folder.name) / "work"
         cls.root.mkdir()
         (cls.root / "CMakeLists.txt").write_text(CMAKE.replace("@NAME@", cls.name))
+        (cls.root / "leaving.py").write_text(LEAVING)
         (cls.root / "meeting.py").write_text(MEETING)
         (cls.root / ".gitignore").write_text("rows.toml\n")
         subprocess.run(["git", "init", "-q", str(cls.root)], check=True)

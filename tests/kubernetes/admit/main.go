@@ -40,8 +40,12 @@ import (
 type cluster struct{ *fake.Clientset }
 type schemas struct{ discovery.DiscoveryInterface }
 
-func (c cluster) Discovery() discovery.DiscoveryInterface { return schemas{c.Clientset.Discovery()} }
-func (schemas) OpenAPIV3() openapi.Client                 { return openapitest.NewEmbeddedFileClient() }
+func (c cluster) Discovery() discovery.DiscoveryInterface {
+	return schemas{c.Clientset.Discovery()}
+}
+func (schemas) OpenAPIV3() openapi.Client {
+	return openapitest.NewEmbeddedFileClient()
+}
 
 func check(err error) {
 	if err != nil {

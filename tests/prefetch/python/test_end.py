@@ -49,7 +49,8 @@ class Global:
         assert self.channel.begin(8, str) is None
 
 stop.stop_at(place)
-order = channel.begin(0, _dataset_lists.resolve_below([["/data/%d.jpg" % i for i in range(100)]], ""))
+files = ["/data/%d.jpg" % i for i in range(100)]
+order = channel.begin(0, _dataset_lists.resolve_below([files], ""))
 thread = channel.thread
 iterator = _ahead.Ahead(iter([(i, i + 1) for i in range(0, 100, 2)]),
                         _ahead.UpToAPermutation(2, 50, 100), order)

@@ -128,7 +128,8 @@ import random
 total = 0
 for d in range(10):
     names = sorted(entry.name for entry in os.scandir(f'{D}/d{d}'))
-    for name in random.Random(d).sample(names, 9): total += len(open(f'{D}/d{d}/{name}', 'rb').read())
+    for name in random.Random(d).sample(names, 9):
+        total += len(open(f'{D}/d{d}/{name}', 'rb').read())
 act()
 print(total)
 """, first=self.READ_NOTHING), action=lambda: self.settled(lambda: self.watch.fetched() > 0),

@@ -5,11 +5,10 @@ import platform
 
 SETTINGS = frozenset("""
     announce block buckets cluster cluster_deadline cluster_fill cluster_job cluster_login_file
-    cluster_name cluster_origin cluster_trust command consistency disk disk_dir io_engine log max_file
-    metadata metadata_ram metadata_ttl mode name observe packs prefetch prefetch_depth prefetch_list
-    profile profile_all profile_every progress ram ram_dir ram_keep ring rss s3_addressing
-    s3_anonymous s3_timeout stats stats_format stats_interval
-    strict""".split())
+    cluster_name cluster_origin cluster_trust command consistency disk disk_dir io_engine log
+    max_file metadata metadata_ram metadata_ttl mode name observe packs prefetch prefetch_depth
+    prefetch_list profile profile_all profile_every progress ram ram_dir ram_keep ring rss
+    s3_addressing s3_anonymous s3_timeout stats stats_format stats_interval strict""".split())
 # Each worker of Ray is a separate job. So the region must outlive a worker, and a report for each
 # worker would only be noise.
 DEFAULTS = {"ram_keep": "1", "stats": "off"}
