@@ -3,6 +3,7 @@
 #include "cache/region/life/life_lock.h"
 
 #include <gtest/gtest.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -239,6 +240,40 @@ TEST(LifeLock, HoldsAcrossPidNamespacesThatSeeTheWrongProc) {
 }
 
 TEST(LifeLock, HoldsAcrossPidNamespacesWithoutProc) { check_pid_namespace(Proc::none); }
+
+// Both processes have pid 1 in their namespaces, and so the same thread id.
+TEST(RobustLock, WaitsForAHolderOfAnotherPidNamespace) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const auto shared = base::Mapping::shared_zeros(sizeof(pthread_mutex_t));
+  ASSERT_TRUE(shared);
+  auto* const mutex = reinterpret_cast<pthread_mutex_t*>(shared->data());
+  ASSERT_EQ(init_robust_mutex(mutex), 0);
+  const auto in_namespace = [](auto body) {
+    return Child([&] {
+      CHILD_CHECK(unshare(CLONE_NEWPID) == 0);
+      return tests::run_in_child(body);
+    });
+  };
+  Gate held, release;
+  Child holder = in_namespace([&] {
+    const RobustLock lock(mutex);
+    CHILD_CHECK(lock);
+    held.give();
+    return release.take() ? 0 : 1;
+  });
+  if (!held.take()) GTEST_SKIP() << "no pid namespaces here";
+  Child waiter = in_namespace([&] { return RobustLock(mutex, 30'000) ? 0 : 1; });
+  while ((__atomic_load_n(&mutex->__data.__lock, __ATOMIC_RELAXED) &
+          static_cast<int>(FUTEX_WAITERS)) == 0) {
+    siginfo_t ended{};
+    ASSERT_EQ(waitid(P_PID, waiter.pid(), &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+    ASSERT_EQ(ended.si_pid, 0) << "it has not waited";
+    sched_yield();
+  }
+  release.give();
+  EXPECT_EQ(holder.wait(), 0);
+  EXPECT_EQ(waiter.wait(), 0);
+}
 
 TEST(LifeLock, FindsAllDeadProcessesInOnePassIfNoneLivesOrAllAreWanted) {
   const TestRegion region;

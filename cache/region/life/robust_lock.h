@@ -20,9 +20,9 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   int error = pthread_mutexattr_init(&attributes);
   if (error == 0) error = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   if (error == 0) error = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  // ERRORCHECK: if a signal handler exits while its thread holds the mutex, locking returns an
-  // error instead of blocking forever.
-  if (error == 0) error = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+  // Not ERRORCHECK: threads of two pid namespaces can have one thread id, and would be taken for
+  // each other. A thread that waits for itself waits until the deadline.
+  if (error == 0) error = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_NORMAL);
   if (error == 0) error = pthread_mutex_init(mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);
   return error;
