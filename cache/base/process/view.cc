@@ -2,7 +2,9 @@
 
 #include <linux/capability.h>
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <string_view>
 
 #include "cache/base/hash.h"
@@ -15,17 +17,43 @@ namespace {
 
 constexpr unsigned k_unique_mount_id = 0x4000;  // STATX_MNT_ID_UNIQUE: Linux 6.8
 
-// Covers all groups of the process. There can be up to 65,536, so they are read into a mapping.
-std::uint64_t hash_of_groups() {
+// The user, the group and the supplementary groups of the process, as its user namespace shows
+// them.
+struct Ids {
+  std::uint32_t user = 0, group = 0;
+  std::uint64_t groups = 0;   // a hash, or 0 if there are none
+  bool are_known = true;      // if false, the hash tells nothing
+  bool are_unmapped = false;  // the namespace may show several ids as one
+};
+
+// The id that stands for all ids that the user namespace does not map.
+std::uint32_t overflow_id(const char* path) {
+  constexpr std::uint32_t k_usual = 65534;
+  char text[16];
+  const long n = sys::read_small_file(path, text, sizeof text);
+  std::uint32_t id = k_usual;
+  if (!sys::failed(n)) std::from_chars(text, text + n, id);
+  return id;
+}
+
+// There can be up to 65,536 groups, so they are read into a mapping.
+Ids own_ids() {
+  Ids ids{.user = static_cast<std::uint32_t>(sys::geteuid()),
+          .group = static_cast<std::uint32_t>(sys::raw(SYS_getegid))};
+  const std::uint32_t no_group = overflow_id("/proc/sys/kernel/overflowgid");
+  ids.are_unmapped =
+      ids.group == no_group || ids.user == overflow_id("/proc/sys/kernel/overflowuid");
   const long count = sys::raw(SYS_getgroups, 0, 0);
-  if (count == 0) return 0;
+  if (count == 0) return ids;
   const auto room =
       Mapping::anonymous(static_cast<std::size_t>(sys::failed(count) ? 0 : count) * sizeof(gid_t));
   const long n = room ? sys::raw(SYS_getgroups, count, sys::arg(room->data())) : -ENOMEM;
-  // If the groups cannot be determined, the hash must differ from that of every other process.
-  if (sys::failed(n))
-    return static_cast<std::uint64_t>(sys::getpid()) << 32 | static_cast<std::uint32_t>(-n);
-  return hash_bytes(room->data(), static_cast<std::size_t>(n) * sizeof(gid_t));
+  ids.are_known = !sys::failed(n);
+  if (!ids.are_known) return ids;
+  const auto* const groups = reinterpret_cast<const gid_t*>(room->data());
+  ids.groups = hash_bytes(groups, static_cast<std::size_t>(n) * sizeof *groups);
+  ids.are_unmapped |= std::find(groups, groups + n, no_group) != groups + n;
+  return ids;
 }
 
 // The capabilities that let a process read a file whose mode does not allow it.
@@ -60,22 +88,30 @@ std::uint64_t inode_of(const char* path) {
 bool is_in_first_user_namespace() { return inode_of("/proc/self/ns/user") == 0xeffffffd; }
 
 // A token that a process shares with its forked children, but not with a program that it executes.
-// k_none: the process is in no Landlock domain.
-std::uint64_t domain_token() {
-  constexpr std::uint64_t k_none = 1;
+std::uint64_t token_of_family() {
   static constinit std::atomic<std::uint64_t> g_token{0};
   std::uint64_t token = g_token.load(std::memory_order_relaxed);
   if (token != 0) return token;
-  std::uint64_t made = k_none;
-  if (may_be_in_landlock_domain()) {
-    struct ::timespec now {};
-    sys::raw(SYS_clock_gettime, CLOCK_MONOTONIC, sys::arg(&now));
-    const std::uint64_t parts[] = {static_cast<std::uint64_t>(now.tv_sec),
-                                   static_cast<std::uint64_t>(now.tv_nsec),
-                                   static_cast<std::uint64_t>(sys::raw(SYS_gettid))};
-    made = hash_bytes(parts, sizeof parts) | 2;
-  }
+  struct ::timespec now {};
+  sys::raw(SYS_clock_gettime, CLOCK_MONOTONIC, sys::arg(&now));
+  const std::uint64_t parts[] = {static_cast<std::uint64_t>(now.tv_sec),
+                                 static_cast<std::uint64_t>(now.tv_nsec),
+                                 static_cast<std::uint64_t>(sys::raw(SYS_gettid))};
+  const std::uint64_t made = hash_bytes(parts, sizeof parts) | 1;
   return g_token.compare_exchange_strong(token, made, std::memory_order_relaxed) ? made : token;
+}
+
+// Asks may_be_in_landlock_domain() once, because that is expensive. A process that enters a domain
+// later is no longer served.
+bool is_in_domain() {
+  constexpr int k_not_asked = -1;
+  static constinit std::atomic<int> g_answer{k_not_asked};
+  int answer = g_answer.load(std::memory_order_relaxed);
+  if (answer == k_not_asked) {
+    answer = may_be_in_landlock_domain() ? 1 : 0;
+    g_answer.store(answer, std::memory_order_relaxed);
+  }
+  return answer != 0;
 }
 
 }  // namespace
@@ -88,14 +124,17 @@ bool access_has_own_rights() {
 
 std::uint64_t current_rights() {
   const bool is_first = is_in_first_user_namespace();
-  const std::uint64_t parts[] = {sys::geteuid(),
-                                 static_cast<std::uint64_t>(sys::raw(SYS_getegid)),
-                                 hash_of_groups(),
+  const Ids ids = own_ids();
+  // Another process, whose rights differ, could look the same.
+  const bool is_alone = is_in_domain() || !ids.are_known || (!is_first && ids.are_unmapped);
+  const std::uint64_t parts[] = {ids.user,
+                                 ids.group,
+                                 ids.groups,
                                  reading_capabilities(),
                                  is_first ? 0 : hash_of_file("/proc/self/uid_map"),
                                  is_first ? 0 : hash_of_file("/proc/self/gid_map"),
                                  hash_of_file("/proc/self/attr/current"),
-                                 domain_token()};
+                                 is_alone ? token_of_family() : 0};
   return hash_bytes(parts, sizeof parts) | 1;
 }
 
