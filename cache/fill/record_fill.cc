@@ -61,7 +61,7 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
     refuse(reason);
     return Next::refuse;
   };
-  if (!stat.is_regular()) return refused(Counter::bypassed_kind);
+  if (!stat.is_regular() || file.is_private) return refused(Counter::bypassed_kind);
   if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
   if (!std::exchange(is_watched_, false) && !begin_watch(stat, file.fd))
     return refused(Counter::bypassed_busy);

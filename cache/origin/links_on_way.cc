@@ -21,11 +21,11 @@ constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_N
 
 constinit std::atomic<bool> g_has_openat2{true};
 
-// Fails with ELOOP if a component is a symbolic link.
-long open_without_links(const char* path, int flags) {
+// Fails with ELOOP if a component is a symbolic link of the kind that `resolve` excludes.
+long open_without(std::uint64_t resolve, const char* path, int flags) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(flags & k_openat2_flags);
-  how.resolve = RESOLVE_NO_SYMLINKS;
+  how.resolve = resolve;
   return sys::raw(SYS_openat2, AT_FDCWD, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
@@ -38,10 +38,11 @@ bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || 
 long open_noting_links(const char* path, int flags, LinksOnWay& links) {
   links = LinksOnWay::unknown;
   if (!g_has_openat2.load(std::memory_order_relaxed)) return sys::open(path, flags);
-  long fd = open_without_links(path, flags);
+  long fd = open_without(RESOLVE_NO_SYMLINKS, path, flags);
   if (fd == -ELOOP) {
-    links = LinksOnWay::some;
-    return sys::open(path, flags);
+    fd = open_without(RESOLVE_NO_MAGICLINKS, path, flags);
+    links = fd != -ELOOP ? LinksOnWay::some : LinksOnWay::magic;
+    return fd != -ELOOP ? fd : sys::open(path, flags);
   }
   if (!may_be_refused(fd)) {
     links = LinksOnWay::none;

@@ -6,7 +6,8 @@
 
 namespace cube::cache {
 
-enum class LinksOnWay : unsigned char { unknown, none, some };
+// `magic`: a link of procfs (/proc/self/cwd, /dev/stdin), which leads each process elsewhere.
+enum class LinksOnWay : unsigned char { unknown, none, some, magic };
 
 // Returns an fd, or the -errno of a plain open. First tries an open that fails on links (openat2),
 // so a path without links takes only one call. If the kernel or a sandbox refuses openat2 but a

@@ -27,6 +27,8 @@ class MountFile {
   // Whether the path contains no symbolic links. Usually open() has found this out already; with an
   // old kernel, /proc is asked now.
   bool is_physical(std::string_view absolute_path) const;
+  // Whether the path leads other processes to other files.
+  bool is_private() const { return links_ == LinksOnWay::magic; }
   // Passes the fd to the caller. -1: the fd has been closed (see FetchScope).
   int release() { return fd_.release(); }
 

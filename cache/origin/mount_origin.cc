@@ -14,6 +14,7 @@ class OpenedOfMount final : public Opened {
       : kernel_file_(std::move(file)), stats_(stats) {
     file_.stat = kernel_file_.stat();
     file_.is_physical = kernel_file_.is_physical(key);
+    file_.is_private = kernel_file_.is_private();
     file_.fd = kernel_file_.fd();
   }
 

@@ -36,6 +36,7 @@ struct FileAtOrigin {
   // Whether Origin::fetch_blocks can fetch the file in blocks.
   bool comes_in_blocks = false;
   bool can_fill_ahead = false;  // OriginOpen::is_ahead works
+  bool is_private = false;      // the path leads other processes to other files
 };
 
 // One open file of an origin.

@@ -161,7 +161,7 @@ void UringCore::open_name(std::uint64_t index, UringFlight& flight) {
   flight.stage = first ? Stage::naming : Stage::naming_with_links;
   flight.how = {};
   flight.how.flags = k_name_flags;
-  flight.how.resolve = first ? RESOLVE_NO_SYMLINKS : 0;
+  flight.how.resolve = first ? RESOLVE_NO_SYMLINKS : RESOLVE_NO_MAGICLINKS;
   flight.result.opens = 1;
   io_uring_sqe* const sqe = ring_->next();
   io_uring_prep_openat2(sqe, AT_FDCWD, flight.path, &flight.how);

@@ -13,6 +13,7 @@ base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links, cac
   const long opened = cache::open_noting_links(path, k_name_flags, links);
   if (sys::failed(opened)) return base::fail(static_cast<int>(-opened));
   base::UniqueFd name(static_cast<int>(opened));
+  if (links == cache::LinksOnWay::magic) return base::fail(ELOOP);
   const auto stat = cache::stat_path(name.get(), "", k_name_stat_flags);
   if (!stat) return base::fail(stat.error().value);
   named = *stat;
