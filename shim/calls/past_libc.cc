@@ -26,6 +26,7 @@ bool exchange_doubt(int fd, bool is_doubted) {
 }  // namespace
 
 bool begin() {
+  process::g_may_close_unseen.store(true, std::memory_order_relaxed);
   return process::is_active() &&
          process::g_serves_copies.exchange(Copies::yes, std::memory_order_seq_cst) != Copies::yes;
 }
@@ -47,7 +48,10 @@ void trust() {
   process::g_serves_copies.compare_exchange_strong(for_now, Copies::no, std::memory_order_relaxed);
 }
 
-void doubt_next_ring() { process::g_doubted_rings.fetch_add(1); }
+void doubt_next_ring() {
+  process::g_may_close_unseen.store(true, std::memory_order_relaxed);
+  process::g_doubted_rings.fetch_add(1);
+}
 
 void doubt_ring(int fd) {
   // If the bit was set already, an earlier ring had this fd and was closed without being entered.

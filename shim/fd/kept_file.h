@@ -1,6 +1,7 @@
 // A reference to a large file, for a call that may wait for the origin. The object lives on the
 // stack of the call. If a signal handler jumps out of the call, the reference is dropped later
-// (held.h). Thread-safe and async-signal-safe.
+// (held.h). Empty if the fd refers to another file since a close that bypassed this library.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/base/memory/held.h"
@@ -13,6 +14,8 @@ class KeptFile {
   explicit KeptFile(int fd) {
     base::Held::give_back_left(this);
     file_ = g_fds.acquire_kind(fd, RowKind::large);
+    if (file_ && process::g_may_close_unseen.load(std::memory_order_relaxed) && !is_file_of(fd))
+      file_.reset();
     is_noted_ = file_ &&
                 base::Held::note(this, give_back, reinterpret_cast<std::uintptr_t>(file_.get()), 0);
   }
@@ -29,6 +32,12 @@ class KeptFile {
  private:
   static void give_back(std::uintptr_t file, std::size_t) {
     OpenFileRef::adopt(reinterpret_cast<OpenFile*>(file)).reset();
+  }
+
+  // Asks the kernel only.
+  bool is_file_of(int fd) const {
+    const auto now = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
+    return now && now->same_file(file_->large->stat());
   }
 
   OpenFileRef file_;

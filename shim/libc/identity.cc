@@ -90,6 +90,7 @@ int export_chroot(const char* path) {
 }
 int export_setns(int fd, int type) {
   shim::materialize(fd);
+  shim::process::expect_other_pid_namespaces();
   return change_identity("setns", [&] { return real::setns(fd, type); });
 }
 
@@ -99,6 +100,7 @@ int export_unshare(int flags) {
     shim::materialize_all();
     shim::let_writers_outlive_us();
   }
+  if ((flags & CLONE_NEWPID) != 0) shim::process::expect_other_pid_namespaces();
   const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
   return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
 }

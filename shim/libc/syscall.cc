@@ -110,6 +110,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::identity:
       shim::lifecycle::prepare_identity(k_syscall);
+      shim::process::expect_other_pid_namespaces();
       if (row.number == SYS_unshare) shim::let_writers_outlive_us();
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;

@@ -47,6 +47,7 @@ void prepare_clone(std::uint64_t flags) {
   const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
   // This clone makes an ordinary thread.
   if (shares_memory && shares_table) return;
+  if ((flags & CLONE_NEWPID) != 0) process::expect_other_pid_namespaces();
   if (shares_memory) attachment::existing_cache();
   prepare_child();
   // Serving must end. Otherwise, two tables of the shim would describe the same fds, or one process

@@ -3,6 +3,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/memory/own_place.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/process_id.h"
 #include "cache/report/write_report.h"
 #include "shim/process/c_result.h"
 
@@ -12,6 +13,7 @@ constinit const base::Config* g_config = nullptr;
 
 constinit std::atomic<bool> g_active{false}, g_tells{false}, g_is_loaded{false};
 constinit std::atomic<Copies> g_serves_copies{Copies::no};
+constinit std::atomic<bool> g_may_close_unseen{false};
 constinit std::atomic<int> g_doubted_rings{0};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
 // The signals that the thread had blocked when it called vfork.
@@ -31,6 +33,8 @@ namespace sys = base::sys;
 
 constinit base::ProcessId g_job{};
 constinit std::atomic<int> g_owner{0};
+// 0: all children are in the pid namespace of this process.
+constinit std::atomic<std::uint64_t> g_owners_namespace{0};
 
 }  // namespace
 
@@ -47,6 +51,7 @@ void make_fork_mark() {
 
 void note_owner() {
   g_owner.store(sys::getpid(), std::memory_order_relaxed);
+  if (g_owners_namespace.load(std::memory_order_relaxed) != 0) expect_other_pid_namespaces();
   if (auto* const mark = const_cast<std::uint32_t*>(g_fork_mark.load(std::memory_order_relaxed));
       mark != nullptr)
     *mark = 1;
@@ -55,6 +60,10 @@ void note_owner() {
 void disable(const char* why) {
   if (g_active.exchange(false, std::memory_order_acq_rel) && g_upcalls != nullptr)
     g_upcalls->disabled(why);
+}
+
+void expect_other_pid_namespaces() {
+  g_owners_namespace.store(base::own_pid_namespace(), std::memory_order_relaxed);
 }
 
 void expect_vfork() {
@@ -83,6 +92,8 @@ bool owns_table_slow() {
     return true;
   }
   if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
+  const std::uint64_t namespace_of_owner = g_owners_namespace.load(std::memory_order_relaxed);
+  if (namespace_of_owner != 0 && base::own_pid_namespace() != namespace_of_owner) return false;
   // The mark stays if the thread blocks further signals. A signal handler blocks its own signal,
   // and may run before the child exists.
   if (t_vforked && (base::blocked_signals() & ~t_blocked_at_vfork) == 0) t_vforked = false;

@@ -23,6 +23,9 @@ bool owns_table_slow();
 // Marks the calling thread, which is about to call vfork. The next owns_table() in the parent
 // removes the mark.
 void expect_vfork();
+// Call this before children of this process can be in another pid namespace. From then on,
+// owns_table() also compares the namespace where it compares the PID.
+void expect_other_pid_namespaces();
 
 // True if this process serves files. It does so if prefixes are set and the mode is not `off`,
 // until a call (setuid, chroot ...) changes what a path means. The acquire pairs with start(), so
@@ -53,6 +56,9 @@ void disable(const char* why);
 // libc.
 enum class Copies : std::uint8_t { no, for_now, yes };
 extern constinit std::atomic<Copies> g_serves_copies;
+// True as soon as code that this library does not see may close fds: a ring, or a library whose
+// calls bypass this one.
+extern constinit std::atomic<bool> g_may_close_unseen;
 // The number of rings that are doubted (past_libc.h), including those that are being made. While it
 // is not 0, the process is in mode real.
 extern constinit std::atomic<int> g_doubted_rings;

@@ -241,6 +241,29 @@ PARITY(Async, IoUring) {
   t.expect_served(CALL(open(path, O_RDONLY)));
 }
 
+PARITY(Async, FdClosedAndOpenedAgainByARing) {
+  const char *const path = t.file("a", 5000), *const other = t.file("b", 6000);
+  for (const auto entered : {Ring::Entered::by_libc, Ring::Entered::by_assembly}) {
+    t.in_child([&] {
+      const int fd = CALL(open(path, O_RDONLY));
+      char got[10];
+      CALL(read(fd, got, 10));
+      Ring ring(t, entered);
+      if (ring.fd() < 0) return;
+      t.line("close " + std::to_string(ring.run(t, entry_of(IORING_OP_CLOSE, fd, nullptr, 0, 0))));
+      const io_uring_sqe opened = entry_of(IORING_OP_OPENAT, AT_FDCWD, other, 0, 0);
+      t.line("opened the same fd " + std::to_string(ring.run(t, opened) == fd));
+      CALL(read(fd, got, 10));
+      t.bytes("got", got, 10);
+      CALL(pread(fd, got, 10, 5500));
+      t.bytes("got", got, 10);
+      struct stat st {};
+      CALL(fstat(fd, &st));
+      t.line("size " + std::to_string(st.st_size));
+    });
+  }
+}
+
 // As fio does.
 PARITY(Async, IoUringEnteredByAssembly) {
   const char* const path = t.file("a", 300);

@@ -36,6 +36,15 @@ TEST(Vfork, ChildClosesAnFdThatAnotherThreadHasOpenedMeanwhile) {
   expect_well(job.helper({"vfork-close", job.file(6)}));
 }
 
+TEST(Vfork, ChildThatHasThePidOfItsParentChangesNoFdOfTheParent) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  Job job;
+  const std::string preload = "LD_PRELOAD=" + job.env.extract("LD_PRELOAD").mapped();
+  expect_well(job.run({"unshare", "-pf", "env", preload, cube::preload::helper_path(), "vfork-twin",
+                       job.file(6), job.file(7)}));
+  EXPECT_EQ(job.report("opens"), 2) << job.report_text();
+}
+
 // The library registers its handlers before the shim. So its `prepare` runs after the shim's, and
 // its `child` before the shim's.
 TEST(Fork, HandlersOpenFilesAfterThePreparation) {

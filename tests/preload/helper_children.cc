@@ -203,6 +203,23 @@ int do_exec(const Arguments& a) {
   return 1;
 }
 
+// vfork-twin FILE OTHER: the first process of a pid namespace makes a vforked child that is the
+// first process of another one, so both have pid 1. The child opens OTHER under the fd of FILE.
+int do_vfork_twin(const Arguments& a) {
+  const int fd = open(a[0].c_str(), O_RDONLY);
+  char head[10];
+  CHECK(getpid() == 1 && read(fd, head, 10) == 10 && unshare(CLONE_NEWPID) == 0);
+  // NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork)
+  const pid_t child = vfork();
+  if (child == 0)
+    _exit(getpid() == 1 && close(fd) == 0 && open(a[1].c_str(), O_RDONLY) == fd ? 0 : 1);
+  int status = 1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  check_fd(fd, number_of(a[0]), 10);
+  check_file(a[1]);
+  return 0;
+}
+
 }  // namespace
 
 Commands child_commands() {
@@ -213,5 +230,6 @@ Commands child_commands() {
           {"vfork", do_vfork},
           {"vfork-close", do_vfork_close},
           {"vfork-write", do_vfork_write},
+          {"vfork-twin", do_vfork_twin},
           {"exec", do_exec}};
 }

@@ -73,10 +73,10 @@ bool has_own_proc() {
          pid == static_cast<std::uint32_t>(sys::getpid());
 }
 
-std::uint64_t own_pid_namespace() {
-  struct ::stat st {};
-  if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/pid", &st, 0))) return 0;
-  return st.st_ino;
+// The kernel adds the offset of the reader's time namespace before it rounds to ticks. So two
+// readers can see start times that differ by one tick. No pid is used again within two ticks.
+bool is_started_at(const StatLine& line, const ProcessId& process) {
+  return line.start_time - process.start_time + 1 <= 2;
 }
 
 // Marks a substitute for a start time. No real start time has this bit.
@@ -94,6 +94,12 @@ std::uint64_t first_asked(std::uint32_t pid) {
 }
 
 }  // namespace
+
+std::uint64_t own_pid_namespace() {
+  struct ::stat st {};
+  if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/pid", &st, 0))) return 0;
+  return st.st_ino;
+}
 
 ProcessId current_process() {
   find_clock_shifts();
@@ -118,7 +124,7 @@ Liveness liveness_of(const ProcessId& process) {
   // If the first thread has ended before the other threads, the process looks like a zombie, but is
   // alive.
   const bool gone = (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
-  const bool same = line.start_time == process.start_time && !gone;
+  const bool same = is_started_at(line, process) && !gone;
   return same ? Liveness::alive : Liveness::dead;
 }
 
@@ -153,7 +159,7 @@ bool is_twin(const ProcessId& other, std::uint64_t other_command, std::uint64_t 
   char folder[16];
   *fmt::format_to_n(folder, sizeof folder - 1, "{}", other.pid).out = '\0';
   StatLine line;
-  return read_stat_of(folder, other.pid, line) && line.start_time == other.start_time &&
+  return read_stat_of(folder, other.pid, line) && is_started_at(line, other) &&
          line.parent != static_cast<std::uint32_t>(sys::getpid()) &&
          other.pid != static_cast<std::uint32_t>(sys::raw(SYS_getppid));
 }

@@ -20,6 +20,9 @@ struct ProcessId {
 enum class Liveness { alive, dead, unknown };
 
 ProcessId current_process();
+// The inode of the process's pid namespace; 0 if /proc is missing. A child in a new namespace can
+// have the pid of its parent.
+std::uint64_t own_pid_namespace();
 
 // Whether the process is alive. `unknown`: the process has another pid namespace. A zombie is dead,
 // because it no longer holds memory. If the process's entry in /proc cannot be read (no fd is left,

@@ -53,6 +53,8 @@ class LargeFile {
   void end();
 
   std::uint64_t size() const { return stat_.size; }
+  // The stat of the version that is served.
+  const FileStat& stat() const { return stat_; }
 
   // Whether the file was opened with O_DIRECT. The kernel then refuses reads whose memory, offset
   // or length is not a multiple of the file system's unit.
