@@ -175,7 +175,7 @@ Answer read_at(int fd, const Parts& to, std::int64_t at) {
 
 }  // namespace
 
-bool serve(int fd, std::string_view key, bool close_on_exec) {
+bool serve(int fd, std::string_view key, bool close_on_exec, base::Counter& otherwise) {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return false;
   // libc's streams read fds 0 to 2 with internal calls that bypass this library.
@@ -186,6 +186,7 @@ bool serve(int fd, std::string_view key, bool close_on_exec) {
   file->large = cache->large().begin(key, fd);
   if (file->large == nullptr) {
     file->kind = OpenFile::Kind::served;
+    if (otherwise == base::Counter::bypassed_size) otherwise = base::Counter::bypassed_busy;
     return false;
   }
   if (auto* const reader = own_threads::reader(); reader != nullptr)

@@ -265,3 +265,16 @@ TEST(Region, StaysIfItIsToBeKept) {
   EXPECT_EQ(job.report("misses"), 0) << job.report_text();
   EXPECT_EQ(job.report("hits.ram"), 1);
 }
+
+TEST(Report, LargeFileThatIsBeingWrittenIsNotCalledTooLarge) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "64K";
+  expect_well(job.python(R"(
+writer = open(path(7), 'r+b')
+writer.write(content(7)[:10])
+writer.flush()
+check(7)
+)"));
+  EXPECT_EQ(job.report("bypassed.busy"), 1) << job.report_text();
+  EXPECT_EQ(job.report("bypassed.size"), 0) << job.report_text();
+}

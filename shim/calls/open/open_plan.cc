@@ -399,8 +399,8 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
 // the open under `otherwise`.
 void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   const KeepErrno keep;
-  const bool is_large =
-      metadata_ == nullptr && large_reads::serve(fd, path_.key(), (flags_ & O_CLOEXEC) != 0);
+  const bool is_large = metadata_ == nullptr &&
+                        large_reads::serve(fd, path_.key(), (flags_ & O_CLOEXEC) != 0, otherwise);
   if (!is_large) return count_unserved(otherwise);
   auto* const cache = attachment::cache();
   if (cache == nullptr) return;
