@@ -28,8 +28,9 @@ void append(ReportText& text, fmt::format_string<Args...> format, Args&&... args
 
 inline double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// Appends a size: "50.0 KiB", "440.1 MiB", "13.7 GiB".
+// Appends a size: "17 bytes", "50.0 KiB", "440.1 MiB", "13.7 GiB".
 inline void append_bytes(ReportText& text, std::uint64_t bytes) {
+  if (bytes < 1024) return append(text, "{} byte{}", bytes, bytes == 1 ? "" : "s");
   constexpr const char* k_units[] = {"KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;

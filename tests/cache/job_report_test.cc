@@ -140,12 +140,12 @@ TEST(JobReport, TextNamesTheObjectStore) {
   const std::string time =
       "cubeshim: time saved: 73.4 ms to 255 ms of waiting, all processes together: ";
   EXPECT_EQ(lines(0, 0),
-            "cubeshim: served: 140 file opens, 0.0 KiB read or mapped: 100 from memory, 40 from "
+            "cubeshim: served: 140 file opens, 0 bytes read or mapped: 100 from memory, 40 from "
             "the object store\n"
             "cubeshim: not served: nothing; 1 locked, so it was opened at the object store, too\n" +
                 time + "a file took 1.8 ms from the object store\n" + requests);
   EXPECT_EQ(lines(2, 2),
-            "cubeshim: served: 142 file opens, 0.0 KiB read or mapped: 100 from memory, 2 from the "
+            "cubeshim: served: 142 file opens, 0 bytes read or mapped: 100 from memory, 2 from the "
             "mount, 40 from "
             "the object store\n"
             "cubeshim: not served: nothing; 1 locked, so it was opened at the origin, too\n" +
@@ -159,7 +159,7 @@ TEST(JobReport, TextNamesTheObjectStoreOfAJobThatOpensNoFile) {
   EXPECT_EQ(report_as_text(job).view(),
             "cubeshim: served: no file opens; 9 metadata calls: 0 listings, 9 stats, 0 "
             "negative entries\n"
-            "cubeshim: object store: 0 GETs brought 0.0 KiB; 2 LISTs\n");
+            "cubeshim: object store: 0 GETs brought 0 bytes; 2 LISTs\n");
 }
 
 TEST(JobReport, TextOfLargeFilesNamesTheOrigin) {
@@ -168,7 +168,7 @@ TEST(JobReport, TextOfLargeFilesNamesTheOrigin) {
                           {Counter::block_misses, 1},
                           {Counter::block_origin, 20 << 20},
                           {Counter::bucket_gets, 10}});
-  const std::string read = begin + "0.0 KiB in 1 read, 0.0 % of them without a wait; ";
+  const std::string read = begin + "0 bytes in 1 read, 0.0 % of them without a wait; ";
   EXPECT_EQ(line_of(job, begin), read + "cubeshim fetched 20.0 MiB from the object store");
   job.totals.counters[static_cast<std::size_t>(Counter::origin_opens)] = 1;
   EXPECT_EQ(line_of(job, begin), read + "cubeshim fetched 20.0 MiB from the origin");
@@ -180,7 +180,10 @@ TEST(JobReport, BytesHaveTheUnitThatFits) {
     append_bytes(text, bytes);
     return std::string(text.view());
   };
-  EXPECT_EQ(text_of(0), "0.0 KiB");
+  EXPECT_EQ(text_of(0), "0 bytes");
+  EXPECT_EQ(text_of(1), "1 byte");
+  EXPECT_EQ(text_of(1023), "1023 bytes");
+  EXPECT_EQ(text_of(1024), "1.0 KiB");
   EXPECT_EQ(text_of((1 << 20) - 1), "1.0 MiB");
   EXPECT_EQ(text_of(1500 << 20), "1.5 GiB");
   EXPECT_EQ(text_of(UINT64_C(5000) << 40), "5000.0 TiB");
@@ -357,7 +360,7 @@ TEST(JobReport, TextOfLargeFilesReportsWastedBytes) {
   const std::string shown = begin +
                             "no reads seen (those by sendfile, splice, exec or io_uring are "
                             "not counted); mappings showed 7.0 MiB of memory";
-  EXPECT_EQ(line_of(mapped, begin), shown + "; cubeshim fetched 0.0 KiB from the mount");
+  EXPECT_EQ(line_of(mapped, begin), shown + "; cubeshim fetched 0 bytes from the mount");
   // The kernel serves a part of these mappings.
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_mappings)] = 3;
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_watched)] = 2;
@@ -507,7 +510,7 @@ TEST(JobReport, TextNamesTheFirstFileOfEachReason) {
   const std::string longest = "/mnt/" + std::string(200, 'c') + "/end";
   parts.count_unserved(Counter::bypassed_size, longest);
   EXPECT_EQ(std::string(report_as_text(collect(*region, region->own_job())).view())
-                .substr(std::strlen("cubeshim: served: 0 file opens, 0.0 KiB read or mapped\n")),
+                .substr(std::strlen("cubeshim: served: 0 file opens, 0 bytes read or mapped\n")),
             "cubeshim: not served: 1 of files larger than CUBESHIM_MAX_FILE (raise it, or see "
             "CUBESHIM_BLOCK): ..." +
                 longest.substr(longest.size() - 120) +
@@ -722,7 +725,7 @@ TEST(JobReport, GoesToItsFileWithThePidInItsName) {
   region->stats().count(Counter::hits_ram, 3);
   write_report(*region, region->own_job(), config, 4711);
   EXPECT_EQ(content(dir / "4711-100%-4711%.txt"),
-            "cubeshim: served: 3 file opens, 0.0 KiB read or mapped: 3 from memory\n"
+            "cubeshim: served: 3 file opens, 0 bytes read or mapped: 3 from memory\n"
             "cubeshim: not served: nothing\n"
             "cubeshim: time saved: not known, no file was fetched from the mount at its open\n");
 }
