@@ -156,9 +156,21 @@ TEST(ProcessId, EqualPidsWithoutProcAreTwoProcesses) {
 }
 
 TEST(ProcessId, AReusedPidIsAnotherProcess) {
-  ProcessId other = current_process();
-  other.start_time -= 1;
-  EXPECT_EQ(liveness_of(other), Liveness::dead);
+  const ProcessId self = current_process();
+  for (const int ticks : {-2, 2}) {
+    ProcessId other = self;
+    other.start_time += static_cast<std::uint64_t>(ticks);
+    EXPECT_EQ(liveness_of(other), Liveness::dead);
+  }
+}
+
+TEST(ProcessId, StartTimeRoundedToAnotherTickIsTheSameProcess) {
+  const ProcessId self = current_process();
+  for (const int ticks : {-1, 1}) {
+    ProcessId other = self;
+    other.start_time += static_cast<std::uint64_t>(ticks);
+    EXPECT_EQ(liveness_of(other), Liveness::alive);
+  }
 }
 
 TEST(ProcessId, IsUnknownInAnotherPidNamespace) {

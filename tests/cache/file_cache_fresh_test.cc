@@ -46,7 +46,7 @@ int open_as_another_job(const base::Config& config, const std::string& path,
                         const std::string& expected, std::uint64_t job = 1) {
   return tests::run_in_child([&] {
     base::ProcessId id = base::current_process();
-    id.start_time += job;
+    id.start_time += 2 * job;
     FileCache* const cache = tests::attach_cache(config, id);
     CHILD_CHECK(cache != nullptr);
     const std::uint64_t before = stats_of(*cache);

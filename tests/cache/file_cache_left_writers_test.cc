@@ -47,7 +47,7 @@ TEST_F(WritersTest, UnsharedFileOfADeadWriterIsCachedImmediately) {
   forget_writers_of(region, region.own_slot());
   EXPECT_TRUE(may_be_written(region, stat_of(path)));
   for (std::uint32_t i = 0; i < k_left_writers; ++i) {
-    if (region.left_writer(i).word != 0) region.left_writer(i).start_time = self.start_time + 1;
+    if (region.left_writer(i).word != 0) region.left_writer(i).start_time = self.start_time + 2;
   }
   EXPECT_FALSE(may_be_written(region, stat_of(path)));
   EXPECT_TRUE(may_be_written(region, stat_of(shared))) << "a child may have it";

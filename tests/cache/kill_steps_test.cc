@@ -49,7 +49,7 @@ TEST(KillSteps, KillAtEachSystemCallFromAttachToDetachIsHarmless) {
   bool ended = false;
   for (int n = 1; !ended && n < 2000; ++n) {
     RegionName name(8 * k_mib);
-    name.options.job.start_time -= 1;  // the id of a job that has ended
+    name.options.job.start_time -= 2;  // the id of a job that has ended
     const base::Config config = tests::config_for(name.options);
     Tracee child([&] {
       FileCache* const cache = tests::attach_cache(config, name.options.job);

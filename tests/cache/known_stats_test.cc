@@ -106,7 +106,7 @@ int open_as_next_job(const base::Config& config, const std::string& path,
                      const std::string& expected, Before&& before_open) {
   return tests::run_in_child([&] {
     base::ProcessId id = base::current_process();
-    id.start_time += 1;
+    id.start_time += 2;
     FileCache* const next = tests::attach_cache(config, id);
     CHILD_CHECK(next != nullptr);
     before_open(*next);

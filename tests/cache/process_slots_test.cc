@@ -149,7 +149,7 @@ TEST(ProcessSlots, CountersOfDeadProcessesAreAddedToTheirJobExactlyOnce) {
 TEST(ProcessSlots, JobsAreCountedApart) {
   const TestRegion region;
   auto options = region.options;
-  options.job.start_time += 1;
+  options.job.start_time += 2;
   const int status = tests::run_in_child([&] {
     Region* const mine = tests::attach(options);
     CHILD_CHECK(mine != nullptr && mine->own_job() != region->own_job());

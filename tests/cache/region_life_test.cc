@@ -25,7 +25,7 @@ using tests::TestRegion;
 
 base::ProcessId some_dead_process() {
   base::ProcessId id = base::current_process();
-  id.start_time -= 1;
+  id.start_time -= 2;
   return id;
 }
 
