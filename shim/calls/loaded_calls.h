@@ -20,6 +20,9 @@ void look_if_due();
 // Call this before dlopen. If the flags give the library its own scope, files are served as in mode
 // real until the next check.
 void before_dlopen(int flags);
+// Call this before dlsym, without which a program can hardly use a library that it has loaded. If
+// the program has ever loaded a library with its own scope, checks the libraries that are new.
+void look_if_changed();
 // Call this before an open that is served as in mode real. If before_dlopen() has chosen mode real
 // as a precaution, checks whether mode real is necessary.
 void look_if_doubted();
