@@ -1,6 +1,7 @@
 #include "shim/calls/loaded_calls.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -140,9 +141,21 @@ void remember(std::uintptr_t function) {
   if (place != std::end(g_good)) *place = function;
 }
 
-void tell(const Found& found, std::string_view consequence = {}) {
-  if (!past_libc::begin()) return;
-  past_libc::end(base::LogLevel::warn, found.library, found.name, consequence);
+void tell(const Found& found) {
+  if (past_libc::begin()) past_libc::end(base::LogLevel::warn, found.library, found.name);
+}
+
+// Copies do not help against changes, so the line is also due in a process that serves copies.
+void tell_refused(const Found& found) {
+  static constinit bool g_is_told = false;
+  constexpr std::string_view k_changes = ", nor the changes that it makes to files";
+  if (past_libc::begin()) {
+    past_libc::end(base::LogLevel::warn, found.library, found.name, k_changes);
+  } else if (!g_is_told) {
+    base::log(base::LogLevel::warn, "{} calls {}, and this library does not see it{}",
+              found.library, found.name, k_changes);
+  }
+  g_is_told = true;
 }
 
 // Returns true if a call may bypass this library. Reports such a call.
@@ -152,11 +165,11 @@ bool look_at_all() {
                           .is_wanted = [](const char* name) { return call_of(name) != nullptr; },
                           .exempt = reinterpret_cast<std::uintptr_t>(profile::native::library()),
                           .takes_unbound = g_has_own_scopes.load(std::memory_order_relaxed)});
-  if (process::serves_copies() && !past_libc::is_doubted()) return true;
   if (result.refused.name != nullptr) {
-    tell(result.refused, ", nor the changes that it makes to files");
+    tell_refused(result.refused);
     return true;
   }
+  if (!process::is_active() || (process::serves_copies() && !past_libc::is_doubted())) return true;
   for (const Found& other : result.others) {
     if (std::find(std::begin(g_good), std::end(g_good), other.function) != std::end(g_good))
       continue;
@@ -169,7 +182,22 @@ bool look_at_all() {
   return result.is_incomplete;
 }
 
-void look() {
+// Returns false if another thread has looked for a long time, or an interrupted one of a parent.
+bool begin_look(bool waits) {
+  constexpr std::uint64_t k_longest_ns = 10'000'000;
+  static constinit std::atomic<bool> g_is_stuck{false};
+  for (std::uint64_t until = 0; g_is_looking.exchange(true, std::memory_order_acquire);
+       sched_yield()) {
+    if (!waits || g_is_stuck.load(std::memory_order_relaxed)) return false;
+    if (until == 0) until = base::monotonic_ns() + k_longest_ns;
+    if (base::monotonic_ns() > until) g_is_stuck.store(true, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+enum class When : std::uint8_t { always, changed };
+
+void look(When when = When::always) {
   // A process that serves nothing still reports its changes to others.
   if ((!process::is_active() && !process::tells()) || g_first_read == 0 || !process::owns_table() ||
       base::may_be_in_handler())
@@ -177,10 +205,12 @@ void look() {
   // A signal handler that jumps out of the check would leave the loader's lock held and prevent all
   // later checks.
   const BlockSignals block;
-  if (g_is_looking.exchange(true, std::memory_order_acquire)) return;
+  if (!begin_look(/*waits=*/when == When::changed)) return;
   const KeepErrno keep;
   try {
-    if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
+    if (profile::loader_lock::is_free_soon() &&
+        (when == When::always || loaded_slots::have_changed()) && !look_at_all())
+      past_libc::trust();
   } catch (const std::bad_alloc&) {
     // Memory is exhausted. The next check will examine the same libraries again.
   }
@@ -190,8 +220,7 @@ void look() {
 }  // namespace
 
 void look_if_changed() {
-  if (!g_has_own_scopes.load(std::memory_order_relaxed)) return;
-  if (loaded_slots::have_changed()) look();
+  if (g_has_own_scopes.load(std::memory_order_relaxed)) look(When::changed);
 }
 
 void look_if_doubted() {
@@ -206,7 +235,8 @@ void before_dlopen(int flags) {
   if (!g_has_own_scopes.load(std::memory_order_relaxed)) look();
   g_has_own_scopes.store(true, std::memory_order_relaxed);
   // The library's initializers may read files during dlopen.
-  if (past_libc::doubt()) materialize_all(/*only_inherited=*/false, "dlopen");
+  if (process::is_active() && past_libc::doubt())
+    materialize_all(/*only_inherited=*/false, "dlopen");
 }
 
 void start() {

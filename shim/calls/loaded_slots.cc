@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "cache/base/memory/kernel_page.h"
 #include "cache/base/sys.h"
+#include "shim/process/library_tables.h"
 #include "shim/process/own_library.h"
 
 namespace cube::shim::loaded_slots {
@@ -27,11 +30,6 @@ constexpr std::uint32_t k_jump = R_AARCH64_JUMP_SLOT, k_global = R_AARCH64_GLOB_
 constexpr std::uint32_t k_pointer = R_AARCH64_ABS64;
 #endif
 
-struct Range {
-  std::uintptr_t begin = 0, end = 0;
-  bool has(std::uintptr_t address) const { return address - begin < end - begin; }
-};
-
 template <typename T>
 const T* at(std::uintptr_t address) {
   return reinterpret_cast<const T*>(address);  // NOLINT(performance-no-int-to-ptr)
@@ -39,21 +37,9 @@ const T* at(std::uintptr_t address) {
 
 bool is_ours(std::uintptr_t address) { return is_in_library(at<void>(address)); }
 
-// The memory of a library, from its first segment to its last.
-Range range_of(const ::dl_phdr_info& info) {
-  Range all{UINTPTR_MAX, 0};
-  for (int i = 0; i < info.dlpi_phnum; ++i) {
-    const auto& segment = info.dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD) continue;
-    all.begin = std::min<std::uintptr_t>(all.begin, info.dlpi_addr + segment.p_vaddr);
-    all.end = std::max<std::uintptr_t>(all.end, info.dlpi_addr + segment.p_vaddr + segment.p_memsz);
-  }
-  return all.end != 0 ? all : Range{};
-}
-
 // The memory that the loader makes read-only when it has bound the library. The loader rounds both
 // ends down to pages.
-Range relro_of(const ::dl_phdr_info& info) {
+AddressRange relro_of(const ::dl_phdr_info& info) {
   const std::uintptr_t page = base::kernel_page();
   for (int i = 0; i < info.dlpi_phnum; ++i) {
     const auto& segment = info.dlpi_phdr[i];
@@ -71,72 +57,6 @@ bool is_in_writable_segment(const ::dl_phdr_info& info, std::uintptr_t offset) {
   });
 }
 
-// The tables of a library that the loader binds by.
-struct Tables {
-  std::uintptr_t base = 0, symbols = 0, names = 0, hash = 0, rela = 0, jumps = 0;
-  std::size_t rela_bytes = 0, jumps_bytes = 0;
-
-  Tables() = default;
-  Tables(const ::dl_phdr_info& info, const Range& range) : base(info.dlpi_addr) {
-    const ElfW(Dyn)* row = nullptr;
-    for (int i = 0; i < info.dlpi_phnum; ++i) {
-      if (info.dlpi_phdr[i].p_type == PT_DYNAMIC)
-        row = at<ElfW(Dyn)>(base + info.dlpi_phdr[i].p_vaddr);
-    }
-    // glibc has already converted these offsets into addresses, except in the kernel's own library
-    // (vdso).
-    const auto pointer = [&] {
-      return range.has(row->d_un.d_ptr) ? row->d_un.d_ptr : base + row->d_un.d_ptr;
-    };
-    for (; row != nullptr && row->d_tag != DT_NULL; ++row) {
-      switch (row->d_tag) {
-        case DT_SYMTAB: symbols = pointer(); break;
-        case DT_STRTAB: names = pointer(); break;
-        case DT_GNU_HASH: hash = pointer(); break;
-        case DT_RELA: rela = pointer(); break;
-        case DT_RELASZ: rela_bytes = row->d_un.d_val; break;
-        case DT_JMPREL: jumps = pointer(); break;
-        case DT_PLTRELSZ: jumps_bytes = row->d_un.d_val; break;
-        default: break;
-      }
-    }
-  }
-
-  const ElfW(Sym) & symbol(std::size_t number) const { return at<ElfW(Sym)>(symbols)[number]; }
-  const char* name(const ElfW(Sym) & symbol) const { return at<char>(names) + symbol.st_name; }
-  // Returns a symbol that the library defines, or null. Any version will do.
-  const ElfW(Sym) * find(const char* wanted) const;
-};
-
-std::uint32_t hash_of(const char* name) {
-  std::uint32_t hash = 5381;
-  for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
-  return hash;
-}
-
-// DT_GNU_HASH is four words, a Bloom filter, the number of the first symbol of each bucket, and a
-// word for each symbol, whose lowest bit ends the bucket.
-const ElfW(Sym) * Tables::find(const char* wanted) const {
-  if (hash == 0 || symbols == 0 || names == 0) return nullptr;
-  const auto* const head = at<std::uint32_t>(hash);
-  const std::uint32_t buckets = head[0], first = head[1], filters = head[2], shift = head[3];
-  const std::uint32_t value = hash_of(wanted);
-  const auto* const filter = at<std::uint64_t>(hash + 4 * sizeof *head);
-  const std::uint64_t bits = filter[value / 64 % filters];
-  if ((bits >> (value % 64) & bits >> ((value >> shift) % 64) & 1) == 0) return nullptr;
-  const auto* const bucket = at<std::uint32_t>(reinterpret_cast<std::uintptr_t>(filter + filters));
-  const auto* const chain = bucket + buckets;
-  std::uint32_t number = bucket[value % buckets];
-  if (number < first) return nullptr;
-  for (;; ++number) {
-    const std::uint32_t word = chain[number - first];
-    if ((word | 1) == (value | 1) && symbol(number).st_shndx != SHN_UNDEF &&
-        std::strcmp(name(symbol(number)), wanted) == 0)
-      return &symbol(number);
-    if ((word & 1) != 0) return nullptr;
-  }
-}
-
 enum class Kind : std::uint8_t { jump, global, pointer };
 struct Slot {
   std::uintptr_t* at;
@@ -145,8 +65,8 @@ struct Slot {
 };
 
 struct Library {
-  Range range, relro;
-  Tables tables;
+  AddressRange range, relro;
+  LibraryTables tables;
   const char* path = nullptr;
   bool is_libc = false;
   bool is_new = true;         // not looked at yet
@@ -158,12 +78,12 @@ constinit std::vector<Library>* g_libraries = nullptr;
 constinit unsigned long long g_unloaded = 0;
 // The numbers of loaded and unloaded libraries at the last complete look.
 constinit std::atomic<unsigned long long> g_seen_loaded{0}, g_seen_unloaded{0};
-constinit Tables g_ours;
+constinit LibraryTables g_ours;
 
 std::uintptr_t address_of(const Slot& slot) { return g_ours.base + slot.ours->st_value; }
 
 // Before glibc 2.34, libc was in several libraries.
-bool is_part_of_libc(const ::dl_phdr_info& info, const Range& range) {
+bool is_part_of_libc(const ::dl_phdr_info& info, const AddressRange& range) {
   const char* const slash = std::strrchr(info.dlpi_name, '/');
   const std::string_view name = slash != nullptr ? slash + 1 : info.dlpi_name;
   return range.has(reinterpret_cast<std::uintptr_t>(&gnu_get_libc_version)) ||
@@ -173,7 +93,7 @@ bool is_part_of_libc(const ::dl_phdr_info& info, const Range& range) {
 
 void take_slots(std::uintptr_t begin, std::size_t bytes, const ::dl_phdr_info& info,
                 Library& library) {
-  const Tables& tables = library.tables;
+  const LibraryTables& tables = library.tables;
   const auto* const rows = at<ElfW(Rela)>(begin);
   for (const auto* row = rows; row < rows + bytes / sizeof *rows; ++row) {
     const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(row->r_info));
@@ -206,7 +126,7 @@ int note_new(::dl_phdr_info* info, std::size_t, void* data) {
     g_libraries->clear();
     g_unloaded = info->dlpi_subs;
   }
-  const Range range = range_of(*info);
+  const AddressRange range = range_of(*info);
   if (range.end == 0 ||
       std::any_of(g_libraries->begin(), g_libraries->end(),
                   [&](const Library& known) { return known.range.begin == range.begin; }))
@@ -214,12 +134,12 @@ int note_new(::dl_phdr_info* info, std::size_t, void* data) {
   Library made{};
   made.range = range;
   made.relro = relro_of(*info);
-  made.tables = Tables(*info, range);
+  made.tables = LibraryTables(*info, range);
   made.path = info->dlpi_name;
   made.is_libc = is_part_of_libc(*info, range);
   // Three libraries may call libc directly: libc itself, this library, and the exempt one.
   const bool is_own = made.is_libc || is_ours(range.begin) || range.has(question.exempt);
-  const Tables& tables = made.tables;
+  const LibraryTables& tables = made.tables;
   if (!is_own && tables.symbols != 0 && tables.names != 0) {
     if (tables.rela != 0) take_slots(tables.rela, tables.rela_bytes, *info, made);
     if (tables.jumps != 0) take_slots(tables.jumps, tables.jumps_bytes, *info, made);
@@ -229,10 +149,11 @@ int note_new(::dl_phdr_info* info, std::size_t, void* data) {
 }
 
 // Tests without a fault whether the word can be written: the kernel adds no bit to it.
-bool is_writable(const std::uintptr_t* word) {
+bool is_writable(const std::uintptr_t* word, bool if_unknown) {
   const std::uint32_t nobody = 0;
-  return !sys::failed(sys::raw(SYS_futex, sys::arg(&nobody), FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0,
-                               0, sys::arg(word), FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0)));
+  const long result = sys::raw(SYS_futex, sys::arg(&nobody), FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0,
+                               0, sys::arg(word), FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0));
+  return result == -EFAULT ? false : sys::failed(result) ? if_unknown : true;
 }
 
 Found found(std::uintptr_t function, const char* name, std::string_view library) {
@@ -257,15 +178,20 @@ class Redirection {
   Redirection& operator=(const Redirection&) = delete;
 
   void put(const Slot& slot, std::uintptr_t function) {
-    const auto where = reinterpret_cast<std::uintptr_t>(slot.at);
-    const bool is_writable_now = is_writable(slot.at);
-    // The loader has not finished binding the library, and will still make the slot read-only. If
-    // it has not done so by the next look, other code has made the slot writable.
-    if (is_writable_now && !was_writable_ && library_.relro.has(where)) {
-      library_.was_writable = result_.is_incomplete = true;
-      return;
+    const bool is_relro = library_.relro.has(reinterpret_cast<std::uintptr_t>(slot.at));
+    bool can_write = is_relro && is_opened_;
+    if (!can_write && is_writable(slot.at, /*if_unknown=*/!is_relro)) {
+      // The loader has not finished binding the library, and will still make the slot read-only. If
+      // it has not done so by the next look, other code has made the slot writable.
+      if (is_relro && !was_writable_) {
+        library_.was_writable = result_.is_incomplete = true;
+        return;
+      }
+      can_write = true;
+    } else if (!can_write && is_relro) {
+      can_write = is_opened_ = protect(PROT_READ | PROT_WRITE);
     }
-    if (is_writable_now || (library_.relro.has(where) && open())) {
+    if (can_write) {
       // Other threads may call through the slot, and the loader may just bind it.
       __atomic_compare_exchange_n(slot.at, &function, address_of(slot), false, __ATOMIC_RELAXED,
                                   __ATOMIC_RELAXED);
@@ -275,10 +201,6 @@ class Redirection {
   }
 
  private:
-  bool open() {
-    if (!is_opened_) is_opened_ = protect(PROT_READ | PROT_WRITE);
-    return is_opened_;
-  }
   bool protect(int protection) const {
     return !sys::failed(sys::raw(SYS_mprotect, static_cast<long>(library_.relro.begin),
                                  static_cast<long>(library_.relro.end - library_.relro.begin),
@@ -367,9 +289,9 @@ int look_at_all(::dl_phdr_info* info, std::size_t, void* data) {
 }
 
 int find_ours(::dl_phdr_info* info, std::size_t, void*) {
-  const Range range = range_of(*info);
+  const AddressRange range = range_of(*info);
   if (range.end == 0 || !is_ours(range.begin)) return 0;
-  g_ours = Tables(*info, range);
+  g_ours = LibraryTables(*info, range);
   return 1;
 }
 

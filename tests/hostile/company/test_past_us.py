@@ -83,9 +83,7 @@ libc = ctypes.CDLL(None)
 libc.dlopen.restype = ctypes.c_void_p
 def load(path, flag=os.RTLD_LAZY):
     handle = libc.dlopen(path.encode(), flag | os.RTLD_DEEPBIND)
-    library = ctypes.CDLL(path, handle=handle)
-    library.deep_table.restype = ctypes.c_void_p
-    return library
+    return ctypes.CDLL(path, handle=handle)
 """
 DEEP = LOAD + """
 check_all()
@@ -122,14 +120,15 @@ print(open(f'{D}/renamed').read())
 os.unlink(f'{D}/renamed')
 """
 OPENS = LOAD + """
-deep = load(sys.argv[2])
-print([deep.deep_size(f'{D}/f{n % 5}'.encode()) for n in range(10)])
+size = load(sys.argv[2]).deep_size  # the only call of dlsym
+print([size(f'{D}/f{n % 5}'.encode()) for n in range(10)])
 """
 PROTECTION = LOAD + """
-deep = load(sys.argv[2])
+table = load(sys.argv[2]).deep_table
+table.restype = ctypes.c_void_p
 for row in open('/proc/self/maps'):
     begin, end = (int(n, 16) for n in row.split()[0].split('-'))
-    if begin <= deep.deep_table() < end: print(row.split()[1])
+    if begin <= table() < end: print(row.split()[1])
 """
 DLERROR = """
 import ctypes
