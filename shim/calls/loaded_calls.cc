@@ -160,11 +160,11 @@ void tell_refused(const Found& found) {
 
 // Returns true if a call may bypass this library. Reports such a call.
 bool look_at_all() {
-  const loaded_slots::Result result =
-      loaded_slots::look({.first_read = g_first_read,
-                          .is_wanted = [](const char* name) { return call_of(name) != nullptr; },
-                          .exempt = reinterpret_cast<std::uintptr_t>(profile::native::library()),
-                          .takes_unbound = g_has_own_scopes.load(std::memory_order_relaxed)});
+  const loaded_slots::Result result = loaded_slots::look(
+      {.first_read = g_first_read,
+       .is_wanted = [](const char* name) { return call_of(name) != nullptr; },
+       .exempt = reinterpret_cast<std::uintptr_t>(profile::native::library()),
+       .is_own_scope_possible = g_has_own_scopes.load(std::memory_order_relaxed)});
   if (result.refused.name != nullptr) {
     tell_refused(result.refused);
     return true;
@@ -229,13 +229,13 @@ void look_if_doubted() {
 
 void before_dlopen(int flags) {
   look_if_changed();
-  if ((flags & RTLD_DEEPBIND) == 0 || g_first_read == 0 || !process::owns_table()) return;
+  if ((flags & RTLD_DEEPBIND) == 0) return;
   const KeepErrno keep;
   // After this check, the next one knows which libraries are new.
   if (!g_has_own_scopes.load(std::memory_order_relaxed)) look();
   g_has_own_scopes.store(true, std::memory_order_relaxed);
   // The library's initializers may read files during dlopen.
-  if (process::is_active() && past_libc::doubt())
+  if (process::is_active() && process::owns_table() && past_libc::doubt())
     materialize_all(/*only_inherited=*/false, "dlopen");
 }
 

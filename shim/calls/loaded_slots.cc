@@ -92,12 +92,12 @@ bool is_part_of_libc(const ::dl_phdr_info& info, const AddressRange& range) {
 }
 
 void take_slots(std::uintptr_t begin, std::size_t bytes, const ::dl_phdr_info& info,
-                Library& library) {
+                bool takes_pointers, Library& library) {
   const LibraryTables& tables = library.tables;
   const auto* const rows = at<ElfW(Rela)>(begin);
   for (const auto* row = rows; row < rows + bytes / sizeof *rows; ++row) {
     const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(row->r_info));
-    if (type != k_jump && type != k_global && type != k_pointer) continue;
+    if (type != k_jump && type != k_global && !(type == k_pointer && takes_pointers)) continue;
     const auto& symbol = tables.symbol(ELF64_R_SYM(row->r_info));
     if (symbol.st_shndx != SHN_UNDEF || row->r_addend != 0 ||
         row->r_offset % sizeof(std::uintptr_t) != 0)
@@ -141,8 +141,9 @@ int note_new(::dl_phdr_info* info, std::size_t, void* data) {
   const bool is_own = made.is_libc || is_ours(range.begin) || range.has(question.exempt);
   const LibraryTables& tables = made.tables;
   if (!is_own && tables.symbols != 0 && tables.names != 0) {
-    if (tables.rela != 0) take_slots(tables.rela, tables.rela_bytes, *info, made);
-    if (tables.jumps != 0) take_slots(tables.jumps, tables.jumps_bytes, *info, made);
+    const bool takes_pointers = question.is_own_scope_possible;
+    if (tables.rela != 0) take_slots(tables.rela, tables.rela_bytes, *info, takes_pointers, made);
+    if (tables.jumps != 0) take_slots(tables.jumps, tables.jumps_bytes, *info, false, made);
   }
   g_libraries->push_back(std::move(made));
   return 0;
@@ -249,7 +250,7 @@ bool look_at(const Slot& slot, const Library& library, const Look& look, Redirec
   if (function == 0) return slot.kind == Kind::pointer;
   if (is_ours(function)) return true;
   if (library.range.has(function)) {
-    if (look.question.takes_unbound && library.is_new && slot.kind == Kind::jump &&
+    if (look.question.is_own_scope_possible && library.is_new && slot.kind == Kind::jump &&
         can_only_be_libcs(slot))
       redirection.put(slot, function);
   } else if (is_in_libc(function)) {

@@ -32,9 +32,9 @@ struct Question {
   bool (*is_wanted)(const char* name);
   // A library whose calls must lead to libc contains this address.
   std::uintptr_t exempt;
-  // Also changes the slots that the loader would bind at the first call. For libraries that have
-  // been loaded since the last look.
-  bool takes_unbound;
+  // A library that has been loaded since the last look may have its own scope. So its pointers are
+  // examined, and the slots that the loader would bind at the first call are changed.
+  bool is_own_scope_possible;
 };
 Result look(const Question& question);
 
