@@ -1,22 +1,19 @@
 #include "shim/calls/loaded_calls.h"
 
 #include <dlfcn.h>
-#include <elf.h>
-#include <gnu/libc-version.h>
-#include <link.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <new>
 #include <string_view>
-#include <vector>
 
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
 #include "cache/base/process/high_fd.h"
 #include "cache/base/process/signal_frame.h"
+#include "shim/calls/loaded_slots.h"
 #include "shim/calls/past_libc.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
@@ -30,6 +27,7 @@ namespace cube::shim::loaded_calls {
 namespace {
 
 namespace sys = base::sys;
+using loaded_slots::Found;
 
 // A row for each call that a library may make on an fd that other code has opened. `way` says how
 // to test whether such a call reaches this library.
@@ -54,183 +52,16 @@ const Call* call_of(const char* name) {
   return found != std::end(k_calls) ? found : nullptr;
 }
 
-struct Range {
-  std::uintptr_t begin = 0, end = 0;
-  bool has(std::uintptr_t address) const { return address - begin < end - begin; }
-};
-
-Range range_of(const ::dl_phdr_info& info) {
-  Range all{UINTPTR_MAX, 0};
-  for (int i = 0; i < info.dlpi_phnum; ++i) {
-    const auto& segment = info.dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD) continue;
-    all.begin = std::min<std::uintptr_t>(all.begin, info.dlpi_addr + segment.p_vaddr);
-    all.end = std::max<std::uintptr_t>(all.end, info.dlpi_addr + segment.p_vaddr + segment.p_memsz);
-  }
-  return all.end != 0 ? all : Range{};
-}
-
-struct Slot {
-  const std::uintptr_t* at;
-  const Call* call;
-};
-
-// The slots of one loaded library.
-struct Library {
-  Range range;
-  std::vector<Slot> slots;
-};
-
-struct Target {
-  std::uintptr_t function;
-  const Call* call;
-  char library[64];
-};
-
-// The state of one check.
-struct Look {
-  Range libc, ours;
-  std::uintptr_t unwinder = 0;  // a function in the profiler's libunwind
-  unsigned long long unloaded = 0;
-  std::vector<Target> targets;   // functions of other libraries, which must be tested
-  Target past_us{};              // a call that leads directly to libc
-  bool is_unbound_seen = false;  // another thread's dlopen has not bound its library yet
-};
-
 // The function that a program's call of read() reaches. The order of the libraries before libc
 // never changes.
 constinit std::uintptr_t g_first_read = 0;
 
-// Guarded by g_is_looking.
-constinit std::vector<Library>* g_libraries = nullptr;
-constinit unsigned long long g_unloaded = 0;
-constinit std::uintptr_t g_good[64] = {};  // functions of other libraries that call this
-                                           // library
+// Functions of other libraries that call this library. Guarded by g_is_looking.
+constinit std::uintptr_t g_good[64] = {};
 constinit std::atomic<bool> g_is_looking{false};
 constinit std::atomic<std::uint64_t> g_next_ns{0};
-
-void take_slots(const ElfW(Rela) * begin, std::size_t bytes, const ::dl_phdr_info& info,
-                const ElfW(Sym) * symbols, const char* names, Library& library) {
-#if defined(__x86_64__)
-  constexpr auto k_is_slot = [](std::uint32_t type) {
-    return type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT;
-  };
-#elif defined(__aarch64__)
-  constexpr auto k_is_slot = [](std::uint32_t type) {
-    return type == R_AARCH64_JUMP_SLOT || type == R_AARCH64_GLOB_DAT;
-  };
-#endif
-  for (const auto* rela = begin; rela < begin + bytes / sizeof *begin; ++rela) {
-    if (!k_is_slot(static_cast<std::uint32_t>(ELF64_R_TYPE(rela->r_info)))) continue;
-    const auto& symbol = symbols[ELF64_R_SYM(rela->r_info)];
-    if (symbol.st_shndx != SHN_UNDEF) continue;
-    if (const Call* const call = call_of(names + symbol.st_name); call != nullptr)
-      library.slots.push_back(
-          {reinterpret_cast<const std::uintptr_t*>(info.dlpi_addr + rela->r_offset), call});
-  }
-}
-
-void find_slots(const ::dl_phdr_info& info, Library& library) {
-  const ElfW(Dyn)* dynamic = nullptr;
-  for (int i = 0; i < info.dlpi_phnum; ++i) {
-    if (info.dlpi_phdr[i].p_type == PT_DYNAMIC)
-      dynamic = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
-  }
-  if (dynamic == nullptr) return;
-  // glibc has already converted these offsets into addresses, except in the kernel's own library
-  // (vdso).
-  const auto pointer = [&](std::uintptr_t value) {
-    return library.range.has(value) ? value : info.dlpi_addr + value;
-  };
-  std::uintptr_t symbols = 0, names = 0, rela = 0, jumps = 0, rela_bytes = 0, jumps_bytes = 0;
-  for (; dynamic->d_tag != DT_NULL; ++dynamic) {
-    switch (dynamic->d_tag) {
-      case DT_SYMTAB: symbols = pointer(dynamic->d_un.d_ptr); break;
-      case DT_STRTAB: names = pointer(dynamic->d_un.d_ptr); break;
-      case DT_RELA: rela = pointer(dynamic->d_un.d_ptr); break;
-      case DT_RELASZ: rela_bytes = dynamic->d_un.d_val; break;
-      case DT_JMPREL: jumps = pointer(dynamic->d_un.d_ptr); break;
-      case DT_PLTRELSZ: jumps_bytes = dynamic->d_un.d_val; break;
-      default: break;
-    }
-  }
-  if (symbols == 0 || names == 0) return;
-  for (const auto& [at, bytes] : {std::pair{rela, rela_bytes}, std::pair{jumps, jumps_bytes}}) {
-    if (at != 0)
-      take_slots(reinterpret_cast<const ElfW(Rela)*>(at), bytes, info,
-                 reinterpret_cast<const ElfW(Sym)*>(symbols), reinterpret_cast<const char*>(names),
-                 library);
-  }
-}
-
-Target target(std::uintptr_t function, const Call* call, const char* library) {
-  Target made{function, call, {}};
-  const std::string_view path = library != nullptr && *library != '\0' ? library : "the program";
-  const std::string_view name = path.substr(path.rfind('/') + 1);
-  name.copy(made.library, std::min(name.size(), sizeof made.library - 1));
-  return made;
-}
-
-void look_at(const Library& library, const char* name, Look& look) {
-  for (const Slot& slot : library.slots) {
-    const std::uintptr_t function = __atomic_load_n(slot.at, __ATOMIC_RELAXED);
-    if (function == 0 || look.ours.has(function) || library.range.has(function)) continue;
-    // Until the loader has relocated a slot, it holds an offset in the library.
-    if (function < library.range.end - library.range.begin &&
-        std::none_of(g_libraries->begin(), g_libraries->end(),
-                     [&](const Library& l) { return l.range.has(function); })) {
-      look.is_unbound_seen = true;
-    } else if (look.libc.has(function)) {
-      look.past_us = target(function, slot.call, name);
-    } else if (std::find(std::begin(g_good), std::end(g_good), function) == std::end(g_good) &&
-               std::none_of(look.targets.begin(), look.targets.end(),
-                            [&](const Target& t) { return t.function == function; })) {
-      look.targets.push_back(target(function, slot.call, name));
-    }
-  }
-}
-
-// The loader's lock is held here, so this function must not call code of the program.
-int visit(::dl_phdr_info* info, std::size_t, void* data) {
-  auto& look = *static_cast<Look*>(data);
-  // Another library may have been loaded at the addresses of an unloaded one.
-  if (info->dlpi_subs != g_unloaded) {
-    g_libraries->clear();
-    g_unloaded = info->dlpi_subs;
-  }
-  const Range range = range_of(*info);
-  const auto of_range = [&](const Library& l) { return l.range.begin == range.begin; };
-  auto known = std::find_if(g_libraries->begin(), g_libraries->end(), of_range);
-  if (known == g_libraries->end()) {
-    Library made{range, {}};
-    // Three libraries may call libc directly, so their calls are not checked: libc itself, this
-    // library, and the profiler's libunwind, whose calls this library has redirected to libc.
-    const bool is_own = range.begin == look.libc.begin || range.begin == look.ours.begin ||
-                        range.has(look.unwinder);
-    if (!is_own && range.end != 0) find_slots(*info, made);
-    g_libraries->push_back(std::move(made));
-    known = g_libraries->end() - 1;
-  }
-  look_at(*known, info->dlpi_name, look);
-  return 0;
-}
-
-Range library_with(const void* address) {
-  struct Search {
-    std::uintptr_t address;
-    Range found;
-  } search{reinterpret_cast<std::uintptr_t>(address), {}};
-  dl_iterate_phdr(
-      [](::dl_phdr_info* info, std::size_t, void* data) {
-        auto& wanted = *static_cast<Search*>(data);
-        const Range range = range_of(*info);
-        if (!range.has(wanted.address)) return 0;
-        wanted.found = range;
-        return 1;
-      },
-      &search);
-  return search.found;
-}
+// The program has loaded a library with its own scope.
+constinit std::atomic<bool> g_has_own_scopes{false};
 
 // The record of the test file. Its path is a directory, so no file of the origin can be mistaken
 // for it.
@@ -275,29 +106,29 @@ class TrialFile {
   int fd_ = -1;
 };
 
-bool comes_to_us(const Target& target) {
+bool comes_to_us(const Found& found) {
   const TrialFile file;
   if (!file) return true;
   const int fd = file.fd();
   char byte = 0;
   struct ::stat st {};
   void* mapped = MAP_FAILED;
-  switch (target.call->way) {
+  switch (call_of(found.name)->way) {
     case Way::read:
-      reinterpret_cast<ssize_t (*)(int, void*, std::size_t)>(target.function)(fd, &byte, 1);
+      reinterpret_cast<ssize_t (*)(int, void*, std::size_t)>(found.function)(fd, &byte, 1);
       break;
     case Way::pread:
-      reinterpret_cast<ssize_t (*)(int, void*, std::size_t, off_t)>(target.function)(fd, &byte, 1,
-                                                                                     0);
+      reinterpret_cast<ssize_t (*)(int, void*, std::size_t, off_t)>(found.function)(fd, &byte, 1,
+                                                                                    0);
       break;
     case Way::seek:
-      if (reinterpret_cast<off_t (*)(int, off_t, int)>(target.function)(fd, 0, SEEK_CUR) == 0)
+      if (reinterpret_cast<off_t (*)(int, off_t, int)>(found.function)(fd, 0, SEEK_CUR) == 0)
         return true;
       break;
-    case Way::stat: reinterpret_cast<int (*)(int, struct ::stat*)>(target.function)(fd, &st); break;
+    case Way::stat: reinterpret_cast<int (*)(int, struct ::stat*)>(found.function)(fd, &st); break;
     case Way::map:
       mapped = reinterpret_cast<void* (*)(void*, std::size_t, int, int, int, off_t)>(
-          target.function)(nullptr, 1, PROT_READ, MAP_PRIVATE, fd, 0);
+          found.function)(nullptr, 1, PROT_READ, MAP_PRIVATE, fd, 0);
       if (mapped != MAP_FAILED) sys::munmap(mapped, 1);
       break;
     case Way::none: return true;
@@ -310,50 +141,76 @@ void remember(std::uintptr_t function) {
   if (place != std::end(g_good)) *place = function;
 }
 
-void tell(const Target& target) {
-  past_libc::begin();
-  past_libc::end(base::LogLevel::warn, target.library, target.call->name);
+void tell(const Found& found) {
+  if (past_libc::begin()) past_libc::end(base::LogLevel::warn, found.library, found.name);
+}
+
+// Copies do not help against changes, so the line is also due in a process that serves copies.
+void tell_refused(const Found& found) {
+  static constinit bool g_is_told = false;
+  constexpr std::string_view k_changes = ", nor the changes that it makes to files";
+  if (past_libc::begin()) {
+    past_libc::end(base::LogLevel::warn, found.library, found.name, k_changes);
+  } else if (!g_is_told) {
+    base::log(base::LogLevel::warn, "{} calls {}, and this library does not see it{}",
+              found.library, found.name, k_changes);
+  }
+  g_is_told = true;
 }
 
 // Returns true if a call may bypass this library. Reports such a call.
 bool look_at_all() {
-  static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
-  static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
-  Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()),
-            0,      {},     {}};
-  // If read() leads to libc, this library was loaded by dlopen, and no other library's calls are
-  // bound to this library.
-  if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
-  if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
-  dl_iterate_phdr(visit, &look);
-  // Slots that are not bound yet will also lead to the first definition in the lookup order.
-  if (!look.ours.has(g_first_read))
-    look.targets.push_back(target(g_first_read, &k_calls[0], "a library before it in LD_PRELOAD"));
-  if (look.past_us.call != nullptr) {
-    tell(look.past_us);
+  const loaded_slots::Result result = loaded_slots::look(
+      {.first_read = g_first_read,
+       .is_wanted = [](const char* name) { return call_of(name) != nullptr; },
+       .exempt = reinterpret_cast<std::uintptr_t>(profile::native::library()),
+       .is_own_scope_possible = g_has_own_scopes.load(std::memory_order_relaxed)});
+  if (result.refused.name != nullptr) {
+    tell_refused(result.refused);
     return true;
   }
-  for (const Target& target : look.targets) {
-    if (!comes_to_us(target)) {
-      tell(target);
+  if (!process::is_active() || (process::serves_copies() && !past_libc::is_doubted())) return true;
+  for (const Found& other : result.others) {
+    if (std::find(std::begin(g_good), std::end(g_good), other.function) != std::end(g_good))
+      continue;
+    if (!comes_to_us(other)) {
+      tell(other);
       return true;
     }
-    remember(target.function);
+    remember(other.function);
   }
-  return look.is_unbound_seen;
+  return result.is_incomplete;
 }
 
-void look() {
-  if ((process::serves_copies() && !past_libc::is_doubted()) || !process::is_active() ||
-      !process::owns_table() || base::may_be_in_handler())
+// Returns false if another thread has looked for a long time, or an interrupted one of a parent.
+bool begin_look(bool waits) {
+  constexpr std::uint64_t k_longest_ns = 10'000'000;
+  static constinit std::atomic<bool> g_is_stuck{false};
+  for (std::uint64_t until = 0; g_is_looking.exchange(true, std::memory_order_acquire);
+       sched_yield()) {
+    if (!waits || g_is_stuck.load(std::memory_order_relaxed)) return false;
+    if (until == 0) until = base::monotonic_ns() + k_longest_ns;
+    if (base::monotonic_ns() > until) g_is_stuck.store(true, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+enum class When : std::uint8_t { always, changed };
+
+void look(When when = When::always) {
+  // A process that serves nothing still reports its changes to others.
+  if ((!process::is_active() && !process::tells()) || g_first_read == 0 || !process::owns_table() ||
+      base::may_be_in_handler())
     return;
   // A signal handler that jumps out of the check would leave the loader's lock held and prevent all
   // later checks.
   const BlockSignals block;
-  if (g_is_looking.exchange(true, std::memory_order_acquire)) return;
+  if (!begin_look(/*waits=*/when == When::changed)) return;
   const KeepErrno keep;
   try {
-    if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
+    if (profile::loader_lock::is_free_soon() &&
+        (when == When::always || loaded_slots::have_changed()) && !look_at_all())
+      past_libc::trust();
   } catch (const std::bad_alloc&) {
     // Memory is exhausted. The next check will examine the same libraries again.
   }
@@ -362,15 +219,24 @@ void look() {
 
 }  // namespace
 
+void look_if_changed() {
+  if (g_has_own_scopes.load(std::memory_order_relaxed)) look(When::changed);
+}
+
 void look_if_doubted() {
   if (past_libc::is_doubted()) look();
 }
 
 void before_dlopen(int flags) {
-  if ((flags & RTLD_DEEPBIND) == 0 || !process::is_active() || !process::owns_table()) return;
+  look_if_changed();
+  if ((flags & RTLD_DEEPBIND) == 0) return;
   const KeepErrno keep;
+  // After this check, the next one knows which libraries are new.
+  if (!g_has_own_scopes.load(std::memory_order_relaxed)) look();
+  g_has_own_scopes.store(true, std::memory_order_relaxed);
   // The library's initializers may read files during dlopen.
-  if (past_libc::doubt()) materialize_all(/*only_inherited=*/false, "dlopen");
+  if (process::is_active() && process::owns_table() && past_libc::doubt())
+    materialize_all(/*only_inherited=*/false, "dlopen");
 }
 
 void start() {

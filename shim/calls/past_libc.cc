@@ -66,14 +66,15 @@ void trust_ring(int fd) {
     process::g_doubted_rings.fetch_sub(1);
 }
 
-void end(base::LogLevel level, const char* who, std::string_view call) {
+void end(base::LogLevel level, const char* who, std::string_view call,
+         std::string_view consequence) {
   if (!process::owns_table()) return;
   const KeepErrno keep;
   materialize_all(/*only_inherited=*/false, call.data());
   base::log(level,
             "files are served by copies from now on, as in mode real: {} calls {}, and this "
-            "library does not see it",
-            who, call);
+            "library does not see it{}",
+            who, call, consequence);
 }
 
 }  // namespace cube::shim::past_libc

@@ -18,8 +18,9 @@ void undo();
 bool doubt();
 bool is_doubted();
 void trust();
-// Materializes the open files, and logs the reason in one line.
-void end(base::LogLevel level, const char* who, std::string_view call);
+// Materializes the open files, and logs the reason in one line, which ends with `consequence`.
+void end(base::LogLevel level, const char* who, std::string_view call,
+         std::string_view consequence = {});
 
 // Makes the call that creates such a reader. Calls begin() before the call, so that no open after
 // the call returns a placeholder. A negative result means that no reader was made.

@@ -95,6 +95,7 @@ extern "C" __attribute__((visibility("hidden"))) Lookup cube_shim_before_dlsym(v
                                                                                const char* name,
                                                                                const void* caller) {
   void* const target = real::dlsym_target();
+  shim::loaded_calls::look_if_changed();
   if (!may_be_ours(library, name, caller)) return {target, nullptr};
   if (library == RTLD_NEXT) {
     void* const ours = ours_instead_of_next(name, caller);

@@ -1,6 +1,7 @@
 // For test_past_us.py: libraries whose calls can bypass our library in LD_PRELOAD, and a library
 // behind ours that answers fstat.
-//   -DDEEP     deep_read(fd), for dlopen(RTLD_DEEPBIND): read() of libc
+//   -DDEEP     for dlopen(RTLD_DEEPBIND): deep_NAME makes the call of libc. deep_size opens by a
+//              table of functions, and deep_table() is the address of the table
 //   -DLOADER   load(name): dlopen by a library that has a search path of its own
 //   -DFRONT    read() in front, which takes libc's own by dlvsym instead of the next one
 //   -DLOOKUP   read() and fstat() in front, which take libc's own by dlsym
@@ -12,7 +13,9 @@
 //   -DNEXT     next_is_of_libc(name): whether dlsym(RTLD_NEXT) finds libc's own function
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <gnu/libc-version.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +31,38 @@ long deep_read(int fd) {
   char byte = 0;
   return read(fd, &byte, 1);
 }
+int deep_write(const char* path, const char* text, size_t n);
+int deep_write(const char* path, const char* text, size_t n) {
+  const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  const ssize_t written = write(fd, text, n);
+  return close(fd) == 0 && written == (ssize_t)n;
+}
+int deep_print(const char* path, const char* text);
+int deep_print(const char* path, const char* text) {
+  FILE* const stream = fopen(path, "w");
+  return stream != NULL && fputs(text, stream) >= 0 && fclose(stream) == 0;
+}
+int deep_truncate(const char* path, long n);
+int deep_truncate(const char* path, long n) { return truncate(path, n) == 0; }
+int deep_rename(const char* from, const char* to);
+int deep_rename(const char* from, const char* to) { return rename(from, to) == 0; }
+int deep_unlink(const char* path);
+int deep_unlink(const char* path) { return unlink(path) == 0; }
+static const struct {
+  const char* name;
+  int (*open)(const char*, int, ...);
+} k_table[] = {{"open", open}, {"open64", open64}};
+static volatile int which = 0;
+const void* deep_table(void);
+const void* deep_table(void) { return k_table; }
+long deep_size(const char* path);
+long deep_size(const char* path) {
+  char bytes[4096];
+  long size = 0;
+  const int fd = k_table[which].open(path, O_RDONLY);
+  for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;) size += n;
+  return close(fd) == 0 ? size : -1;
+}
 #elif defined(LOADER)
 int load(const char* name);
 int load(const char* name) { return dlopen(name, RTLD_NOW) != NULL; }
@@ -37,8 +72,8 @@ ssize_t read(int fd, void* to, size_t n) {
   static read_function next;
 #if defined(FRONT)
   if (next == NULL)
-    next = (read_function)dlvsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read",
-                                 FIRST_VERSION);
+    next =
+        (read_function)dlvsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read", FIRST_VERSION);
 #else
   if (next == NULL) next = (read_function)dlsym(RTLD_NEXT, "read");
 #endif

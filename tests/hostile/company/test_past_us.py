@@ -1,6 +1,11 @@
 """Calls that never reach the library: rings of io_uring that the kernel polls, tables with
 addresses in libc, and wrappers that look up libc's own functions. Also a library that is loaded
 after ours and answers stat."""
+import ctypes
+import errno
+import mmap
+import os
+import struct
 import unittest
 
 from support import Job, program
@@ -71,13 +76,59 @@ if ring.ring_read(-1) == -1000: sys.exit('no ring')
 after = os.open(f'{D}/f5', os.O_RDONLY)
 print(ring.ring_read(before), ring.ring_read(after))
 """
-DEEP = """
+# ctypes would add RTLD_NOW to the flags.
+LOAD = """
 import ctypes
+libc = ctypes.CDLL(None)
+libc.dlopen.restype = ctypes.c_void_p
+def load(path, flag=os.RTLD_LAZY):
+    handle = libc.dlopen(path.encode(), flag | os.RTLD_DEEPBIND)
+    return ctypes.CDLL(path, handle=handle)
+"""
+DEEP = LOAD + """
 check_all()
 first = os.open(f'{D}/f4', os.O_RDONLY)
-deep = ctypes.CDLL(sys.argv[2], os.RTLD_NOW | os.RTLD_DEEPBIND)
+deep = load(sys.argv[2])
 second = os.open(f'{D}/f5', os.O_RDONLY)
 print(deep.deep_read(first), deep.deep_read(second), os.read(second, 4) == CONTENT[5][1:5])
+"""
+# A change is seen by a process that the cache serves, which starts after it, and by this process.
+CHANGES = LOAD + """
+import subprocess
+check_all()
+deep = load(sys.argv[2])
+READ = 'import sys\\ntry: print(open(sys.argv[1]).read())\\nexcept OSError as e: print(e.errno)'
+def put(path):
+    with open(path, 'w') as f: f.write('old text')
+    os.utime(path, (1e9, 1e9))
+    for n in range(2):
+        with open(path) as f: f.read()
+    return path.encode()
+def show(change, *arguments):
+    path = f'{D}/{change}'
+    done = getattr(deep, 'deep_' + change)(put(path), *arguments)
+    there = subprocess.run([sys.executable, '-c', READ, path], stdout=subprocess.PIPE, text=True)
+    try: here = open(path).read()
+    except OSError as e: here = e.errno
+    print(change, done, here, there.stdout.strip())
+show('write', b'new', 3)
+show('print', b'new')
+show('truncate', 3)
+show('rename', f'{D}/renamed'.encode())
+show('unlink')
+print(open(f'{D}/renamed').read())
+os.unlink(f'{D}/renamed')
+"""
+OPENS = LOAD + """
+size = load(sys.argv[2]).deep_size  # the only call of dlsym
+print([size(f'{D}/f{n % 5}'.encode()) for n in range(10)])
+"""
+PROTECTION = LOAD + """
+table = load(sys.argv[2]).deep_table
+table.restype = ctypes.c_void_p
+for row in open('/proc/self/maps'):
+    begin, end = (int(n, 16) for n in row.split()[0].split('-'))
+    if begin <= table() < end: print(row.split()[1])
 """
 DLERROR = """
 import ctypes
@@ -126,6 +177,29 @@ print([next_is_of_libc(name) for name in (b'mmap', b'mmap64', b'munmap', b'mrema
 """
 
 
+def refuse_writable_page():
+    """Refuses mprotect(PROT_READ | PROT_WRITE) of a single page, as a sealed page does."""
+    def load(offset):
+        return 0x20, 0, 0, offset
+
+    def go_on_if(value, skipped):
+        return 0x15, 0, skipped, value
+
+    # The offsets are those of the call's number and arguments in struct seccomp_data.
+    number = 10 if os.uname().machine == "x86_64" else 226
+    rows = [
+        load(0), go_on_if(number, 5), load(24), go_on_if(mmap.PAGESIZE, 3), load(32),
+        go_on_if(mmap.PROT_READ | mmap.PROT_WRITE, 1), (0x06, 0, 0, 0x00050000 | errno.EPERM),
+        (0x06, 0, 0, 0x7fff0000)
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *row) for row in rows))
+    filters = struct.pack("@HP", len(rows), ctypes.addressof(code))
+    prctl = ctypes.CDLL(None).prctl
+    no_new_privileges, seccomp, filter_mode = 38, 22, 2
+    if prctl(no_new_privileges, 1, 0, 0, 0) != 0 or prctl(seccomp, filter_mode, filters) != 0:
+        raise OSError("seccomp")
+
+
 class PastUs(Job):
     says = "files are served by copies from now on, as in mode real"
 
@@ -144,9 +218,39 @@ class PastUs(Job):
             self.skipTest("no ring of io_uring")
         self.check(job)
 
-    def test_library_bound_to_libc_reads_files_opened_by_others(self):
-        done = self.check([*self.python(DEEP), program("libcompany_deep.so")],
-                          says=f"{self.says}: libcompany_deep.so calls read, and this library")
+    def check_deep(self, script, **options):
+        """Runs the script with a library that is bound at its first calls, and with one that is
+        bound at its load. Returns the outcome of each."""
+        return [
+            self.check([*self.python(script), program(name)], **options)
+            for name in ("libcompany_deep.so", "libcompany_deep_now.so")
+        ]
+
+    def test_a_library_with_its_own_scope_reads_files_opened_by_others(self):
+        for done in self.check_deep(DEEP):
+            self.assertEqual(done.out, "1 1 True\n")
+
+    def test_changes_by_a_library_with_its_own_scope_are_seen_by_the_whole_job(self):
+        for done in self.check_deep(CHANGES):
+            self.assertEqual(done.out.splitlines(), [
+                "write 1 new new", "print 1 new new", "truncate 1 old old", "rename 1 2 2",
+                "unlink 1 2 2", "old text"
+            ])
+
+    def test_opens_by_a_table_of_a_library_with_its_own_scope_are_served(self):
+        for done in self.check_deep(OPENS):
+            self.assertEqual(done.report["opens"], 10, str(done))
+            self.assertEqual(done.report["hits"]["ram"], 5, str(done))
+
+    def test_a_table_of_a_library_with_its_own_scope_stays_read_only(self):
+        for done in self.check_deep(PROTECTION, hits=None):
+            self.assertEqual(done.out, "r--p\n")
+
+    def test_a_table_that_cannot_be_changed_is_reported(self):
+        done = self.check([*self.python(DEEP), program("libcompany_deep_now.so")],
+                          preexec_fn=refuse_writable_page,
+                          says=f"{self.says}: libcompany_deep_now.so calls .*, and this library "
+                          "does not see it, nor the changes that it makes to files")
         self.assertEqual(done.out, "1 1 True\n")
 
     def test_a_library_is_found_by_the_search_path_of_its_loader(self):

@@ -1,0 +1,44 @@
+// The slots of the loaded libraries: the words that hold the addresses of functions that a library
+// takes from others. A slot is an entry of the library's address table, or a pointer in its data,
+// such as SQLite's table of system calls. Only slots of functions that this library exports are
+// examined. If such a slot leads directly to libc, its library was loaded with its own scope
+// (RTLD_DEEPBIND), and look() writes the address of our function into the slot. The library's calls
+// then reach this library, as they would without RTLD_DEEPBIND. Not thread-safe: one thread looks
+// at a time. Not async-signal-safe, because look() takes the loader's lock.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace cube::shim::loaded_slots {
+
+// A slot that does not lead to this library.
+struct Found {
+  std::uintptr_t function = 0;
+  const char* name = nullptr;  // what the library calls; null if nothing was found
+  char library[64] = {};
+};
+struct Result {
+  std::vector<Found> others;   // the functions of other libraries
+  Found refused;               // a slot that leads to libc and cannot be changed
+  bool is_incomplete = false;  // another thread's dlopen has not bound its library yet
+};
+
+struct Question {
+  // The function that a program's call of read() reaches. If it is libc's, no library's calls are
+  // bound to this library, and look() does nothing.
+  std::uintptr_t first_read;
+  // Chooses the functions that Result::others may contain, by name.
+  bool (*is_wanted)(const char* name);
+  // A library whose calls must lead to libc contains this address.
+  std::uintptr_t exempt;
+  // A library that has been loaded since the last look may have its own scope. So its pointers are
+  // examined, and the slots that the loader would bind at the first call are changed.
+  bool is_own_scope_possible;
+};
+Result look(const Question& question);
+
+// True if a library has been loaded or unloaded since the last complete look.
+bool have_changed();
+
+}  // namespace cube::shim::loaded_slots

@@ -1,0 +1,36 @@
+// The memory of a loaded library, and the tables by which the loader binds it: its symbols, and its
+// relocations, which name the words that hold addresses. The tables are part of the library, so
+// they may be read only while the library cannot be unloaded, as in dl_iterate_phdr. Thread-safe;
+// async-signal-safe.
+#pragma once
+
+#include <link.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cube::shim {
+
+struct AddressRange {
+  std::uintptr_t begin = 0, end = 0;
+  bool has(std::uintptr_t address) const { return address - begin < end - begin; }
+};
+
+// From the first segment of the library to its last. Empty if it has none.
+AddressRange range_of(const ::dl_phdr_info& library);
+
+// A table that the library does not have is 0.
+struct LibraryTables {
+  std::uintptr_t base = 0, symbols = 0, names = 0, hash = 0, rela = 0, jumps = 0;
+  std::size_t rela_bytes = 0, jumps_bytes = 0;
+
+  LibraryTables() = default;
+  LibraryTables(const ::dl_phdr_info& library, const AddressRange& range);
+
+  const ElfW(Sym) & symbol(std::size_t number) const;
+  const char* name(const ElfW(Sym) & symbol) const;
+  // Returns a symbol of that name and of any version that the library defines, or null.
+  const ElfW(Sym) * find(const char* wanted) const;
+};
+
+}  // namespace cube::shim
