@@ -6,7 +6,8 @@
 
 namespace cube::cache {
 
-// `magic`: a link of procfs (/proc/self/cwd, /dev/stdin), which leads each process elsewhere.
+// `magic`: a magic link of procfs, such as /proc/self/cwd. It can lead each process to another
+// file.
 enum class LinksOnWay : unsigned char { unknown, none, some, magic };
 
 // Returns an fd, or the -errno of a plain open. First tries an open that fails on links (openat2),

@@ -97,8 +97,8 @@ void DiskFlusher::work(unsigned) {
 
 bool DiskFlusher::is_wanted(cache::FileCache& cache) {
   if (cache.tiers().is_empty()) return false;
-  // Tries the lock, because the writer's reports of being alive prove nothing: a killed writer
-  // counts as alive for a while, and a slow disk keeps a living writer from reporting.
+  // Tries the lock, because the writer's heartbeats prove nothing: a killed writer counts as alive
+  // for a while, and a slow disk keeps a living writer from reporting.
   static constinit std::atomic<std::uint64_t> next_look_ns{0};
   const std::uint64_t now = base::coarse_monotonic_ns();
   std::uint64_t due = next_look_ns.load(std::memory_order_relaxed);

@@ -14,8 +14,9 @@ namespace cube::shim::large_reads {
 using file_calls::Answer;
 
 // Serves a file that has just been opened by this path as a large file. Returns false if that is
-// not possible. The fd must have no row yet. `otherwise` counts an open that is not served; if not
-// the size, but a writer stands in the way, changes it to bypassed_busy.
+// not possible. The fd must have no row yet. `otherwise` is the counter for an open that is not
+// served. If the file is large but cannot be served now, serve() changes the counter from
+// bypassed_size to bypassed_busy.
 bool serve(int fd, std::string_view key, bool close_on_exec, base::Counter& otherwise);
 
 Answer read_slow(int fd, void* to, std::size_t n);

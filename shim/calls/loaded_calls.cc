@@ -60,7 +60,7 @@ constinit std::uintptr_t g_first_read = 0;
 constinit std::uintptr_t g_good[64] = {};
 constinit std::atomic<bool> g_is_looking{false};
 constinit std::atomic<std::uint64_t> g_next_ns{0};
-// The program has loaded a library with its own scope.
+// True once the program has called dlopen with RTLD_DEEPBIND.
 constinit std::atomic<bool> g_has_own_scopes{false};
 
 // The record of the test file. Its path is a directory, so no file of the origin can be mistaken
@@ -145,10 +145,10 @@ void tell(const Found& found) {
   if (past_libc::begin()) past_libc::end(base::LogLevel::warn, found.library, found.name);
 }
 
-// Copies do not help against changes, so the line is also due in a process that serves copies.
+// In mode real, changes must still be seen, so a process that serves copies reports the slot, too.
 void tell_refused(const Found& found) {
   static constinit bool g_is_told = false;
-  constexpr std::string_view k_changes = ", nor the changes that it makes to files";
+  constexpr std::string_view k_changes = ", so changes by this call to files are not seen";
   if (past_libc::begin()) {
     past_libc::end(base::LogLevel::warn, found.library, found.name, k_changes);
   } else if (!g_is_told) {
@@ -158,7 +158,7 @@ void tell_refused(const Found& found) {
   g_is_told = true;
 }
 
-// Returns true if a call may bypass this library. Reports such a call.
+// Returns false only if all calls are known to reach this library. Reports a call that does not.
 bool look_at_all() {
   const loaded_slots::Result result = loaded_slots::look(
       {.first_read = g_first_read,
@@ -182,7 +182,8 @@ bool look_at_all() {
   return result.is_incomplete;
 }
 
-// Returns false if another thread has looked for a long time, or an interrupted one of a parent.
+// Returns false if another look is in progress and `waits` is false, or that look takes too long. A
+// look that a fork has interrupted never ends in the child.
 bool begin_look(bool waits) {
   constexpr std::uint64_t k_longest_ns = 10'000'000;
   static constinit std::atomic<bool> g_is_stuck{false};
@@ -231,7 +232,7 @@ void before_dlopen(int flags) {
   look_if_changed();
   if ((flags & RTLD_DEEPBIND) == 0) return;
   const KeepErrno keep;
-  // After this check, the next one knows which libraries are new.
+  // The next check will treat libraries that this one has not seen as new.
   if (!g_has_own_scopes.load(std::memory_order_relaxed)) look();
   g_has_own_scopes.store(true, std::memory_order_relaxed);
   // The library's initializers may read files during dlopen.

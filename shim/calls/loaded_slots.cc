@@ -76,7 +76,7 @@ struct Library {
 
 constinit std::vector<Library>* g_libraries = nullptr;
 constinit unsigned long long g_unloaded = 0;
-// The numbers of loaded and unloaded libraries at the last complete look.
+// How many libraries had ever been loaded and unloaded at the last complete look.
 constinit std::atomic<unsigned long long> g_seen_loaded{0}, g_seen_unloaded{0};
 constinit LibraryTables g_ours;
 
@@ -117,8 +117,8 @@ struct Look {
   Result& result;
 };
 
-// The loader's lock is held in the two functions for dl_iterate_phdr, so they must not call code of
-// the program.
+// dl_iterate_phdr holds the loader's lock while it calls note_new() and look_at_all(), so these
+// must not call code of the program.
 int note_new(::dl_phdr_info* info, std::size_t, void* data) {
   const Question& question = static_cast<const Look*>(data)->question;
   // Another library may have been loaded at the addresses of an unloaded one.
@@ -149,7 +149,7 @@ int note_new(::dl_phdr_info* info, std::size_t, void* data) {
   return 0;
 }
 
-// Tests without a fault whether the word can be written: the kernel adds no bit to it.
+// Tests, without risking a fault, whether the word can be written: the kernel ORs 0 into it.
 bool is_writable(const std::uintptr_t* word, bool if_unknown) {
   const std::uint32_t nobody = 0;
   const long result = sys::raw(SYS_futex, sys::arg(&nobody), FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0,
@@ -193,7 +193,7 @@ class Redirection {
       can_write = is_opened_ = protect(PROT_READ | PROT_WRITE);
     }
     if (can_write) {
-      // Other threads may call through the slot, and the loader may just bind it.
+      // Other threads may call through the slot, and the loader may be binding it.
       __atomic_compare_exchange_n(slot.at, &function, address_of(slot), false, __ATOMIC_RELAXED,
                                   __ATOMIC_RELAXED);
     } else {
@@ -220,8 +220,8 @@ bool is_in_libc(std::uintptr_t function) {
   });
 }
 
-// True if the loader would bind the slot to libc or to us. RTLD_DEEPBIND lets a library prefer
-// another library that it needs.
+// True if no loaded library except libc and ours defines the function. With RTLD_DEEPBIND, the
+// loader prefers the libraries that a library needs.
 bool can_only_be_libcs(const Slot& slot) {
   const char* const name = g_ours.name(*slot.ours);
   bool has_libc = false;
@@ -244,7 +244,7 @@ bool is_in_no_library(std::uintptr_t function) {
                       [&](const Library& library) { return library.range.has(function); });
 }
 
-// Returns false if the loader has not bound the slot yet.
+// Returns false if the loader has not relocated the slot yet.
 bool look_at(const Slot& slot, const Library& library, const Look& look, Redirection& redirection) {
   const std::uintptr_t function = __atomic_load_n(slot.at, __ATOMIC_RELAXED);
   if (function == 0) return slot.kind == Kind::pointer;
@@ -270,7 +270,7 @@ void look_at(Library& library, const Look& look) {
   Redirection redirection(library, look.result);
   for (const Slot& slot : library.slots) is_bound &= look_at(slot, library, look, redirection);
   if (!is_bound || redirection.is_too_early()) return;
-  // Later, the program may change its pointers, and the protection of its data.
+  // From now on, the pointers are ignored, because the program may change them.
   library.is_new = false;
   std::erase_if(library.slots, [](const Slot& slot) { return slot.kind == Kind::pointer; });
 }

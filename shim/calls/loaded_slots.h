@@ -1,7 +1,7 @@
 // The slots of the loaded libraries: the words that hold the addresses of functions that a library
 // takes from others. A slot is an entry of the library's address table, or a pointer in its data,
-// such as SQLite's table of system calls. Only slots of functions that this library exports are
-// examined. If such a slot leads directly to libc, its library was loaded with its own scope
+// such as one in SQLite's table of system calls. Only slots of functions that this library exports
+// are examined. If such a slot leads directly to libc, its library was loaded with its own scope
 // (RTLD_DEEPBIND), and look() writes the address of our function into the slot. The library's calls
 // then reach this library, as they would without RTLD_DEEPBIND. Not thread-safe: one thread looks
 // at a time. Not async-signal-safe, because look() takes the loader's lock.
@@ -19,21 +19,21 @@ struct Found {
   char library[64] = {};
 };
 struct Result {
-  std::vector<Found> others;   // the functions of other libraries
+  std::vector<Found> others;   // slots that lead to other libraries
   Found refused;               // a slot that leads to libc and cannot be changed
-  bool is_incomplete = false;  // another thread's dlopen has not bound its library yet
+  bool is_incomplete = false;  // a library is being loaded or unloaded: look again
 };
 
 struct Question {
   // The function that a program's call of read() reaches. If it is libc's, no library's calls are
   // bound to this library, and look() does nothing.
   std::uintptr_t first_read;
-  // Chooses the functions that Result::others may contain, by name.
+  // Whether Result::others may contain the function of this name.
   bool (*is_wanted)(const char* name);
-  // A library whose calls must lead to libc contains this address.
+  // An address in the library whose calls must lead to libc.
   std::uintptr_t exempt;
-  // A library that has been loaded since the last look may have its own scope. So its pointers are
-  // examined, and the slots that the loader would bind at the first call are changed.
+  // True if a library loaded since the last look may have its own scope. Then look() also examines
+  // the library's pointers, and changes slots that the loader would bind at the first call.
   bool is_own_scope_possible;
 };
 Result look(const Question& question);

@@ -14,7 +14,7 @@
 namespace cube::shim {
 
 // Formats an absolute path into `name`, which has room for PATH_MAX bytes, and calls make(), which
-// makes an entry of that path and returns what its system call returned. The pid is not unique,
+// makes an entry at that path and returns the result of the system call. The pid is not unique,
 // because containers can share the directory, and a killed process may have left an entry. So after
 // -EEXIST, tries other names. Returns the result of the last make(), or -ENAMETOOLONG.
 template <typename Make>

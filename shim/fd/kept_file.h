@@ -1,7 +1,7 @@
 // A reference to a large file, for a call that may wait for the origin. The object lives on the
 // stack of the call. If a signal handler jumps out of the call, the reference is dropped later
-// (held.h). Empty if the fd refers to another file since a close that bypassed this library.
-// Thread-safe and async-signal-safe.
+// (held.h). The object is empty if the fd now refers to another file, because a close bypassed
+// this library. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/base/memory/held.h"
@@ -34,7 +34,7 @@ class KeptFile {
     OpenFileRef::adopt(reinterpret_cast<OpenFile*>(file)).reset();
   }
 
-  // Asks the kernel only.
+  // Asks the kernel, never the file server.
   bool is_file_of(int fd) const {
     const auto now = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     return now && now->same_file(file_->large->stat());

@@ -1,8 +1,9 @@
 // The personality routine of all C++ functions of the library: the unwinder calls it for each of
 // their frames. A thread that ends (pthread_exit, or a cancellation) unwinds its whole stack. If a
-// signal handler ends it, the handler may have interrupted a function of the library at any
-// instruction, and libstdc++'s routine would end the program there (std::terminate). So these
-// frames are left without cleanup, as by siglongjmp. Thread-safe and async-signal-safe.
+// signal handler ends its thread, the handler may have interrupted a function of the library at any
+// instruction, and libstdc++'s routine would end the program there (std::terminate). So the frames
+// that the handler has interrupted are left without cleanup, as by siglongjmp. Thread-safe and
+// async-signal-safe.
 #include <unwind.h>
 
 #include "cache/base/process/signal_frame.h"

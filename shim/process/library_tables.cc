@@ -68,7 +68,7 @@ const char* LibraryTables::name(const ElfW(Sym) & symbol) const {
 }
 
 // DT_GNU_HASH is four words, a Bloom filter, the number of the first symbol of each bucket, and a
-// word for each symbol, whose lowest bit ends the bucket.
+// word for each symbol. The lowest bit of such a word marks the last symbol of its bucket.
 const ElfW(Sym) * LibraryTables::find(const char* wanted) const {
   if (hash == 0 || symbols == 0 || names == 0) return nullptr;
   const auto* const head = at<std::uint32_t>(hash);

@@ -29,7 +29,7 @@ struct LibraryTables {
 
   const ElfW(Sym) & symbol(std::size_t number) const;
   const char* name(const ElfW(Sym) & symbol) const;
-  // Returns a symbol of that name and of any version that the library defines, or null.
+  // Returns the symbol of this name, in any version, or null if the library does not define one.
   const ElfW(Sym) * find(const char* wanted) const;
 };
 

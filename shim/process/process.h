@@ -23,8 +23,8 @@ bool owns_table_slow();
 // Marks the calling thread, which is about to call vfork. The next owns_table() in the parent
 // removes the mark.
 void expect_vfork();
-// Call this before children of this process can be in another pid namespace. From then on,
-// owns_table() also compares the namespace where it compares the PID.
+// Call this before a child can be in another pid namespace. From then on, owns_table() compares the
+// pid namespace as well as the PID.
 void expect_other_pid_namespaces();
 
 // True if this process serves files. It does so if prefixes are set and the mode is not `off`,
@@ -56,7 +56,7 @@ void disable(const char* why);
 // libc.
 enum class Copies : std::uint8_t { no, for_now, yes };
 extern constinit std::atomic<Copies> g_serves_copies;
-// True as soon as code that this library does not see may close fds: a ring, or a library whose
+// True once code that this library does not see may close fds: a ring, or a library whose
 // calls bypass this one.
 extern constinit std::atomic<bool> g_may_close_unseen;
 // The number of rings that are doubted (past_libc.h), including those that are being made. While it

@@ -58,7 +58,7 @@ PARITY(Ioctl, CommandsOfTheFileSystem) {
   n = 1;
   CALL(ioctl(fd, FIONBIO, &n));
   CALL(fcntl(fd, F_GETFL));
-  // The result is 0 until the kernel has allocated blocks on the disk.
+  // Does not compare `flags`: the size is 0 until the kernel has allocated blocks on the disk.
   CALL(ioctl(fd, FIOQSIZE, &flags));
   CALL(ioctl(fd, 0x12345678, &n));
   CALL(ioctl(fd, TCSETS, nullptr));

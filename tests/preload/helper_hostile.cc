@@ -216,8 +216,7 @@ int do_signals(const Arguments& a) {
 std::vector<std::string> g_paths;
 std::atomic<int> g_files_read{0};
 
-// Has no cleanups: the compiler would let a thread that a handler ends in this function end the
-// program.
+// Has no destructors to run: with one, a handler that ends the thread here would end the program.
 void* read_until_ended(void*) {
   static thread_local char bytes[1 << 18];
   for (std::size_t i = 0;; i = (i + 1) % g_paths.size()) {
@@ -235,7 +234,7 @@ void* read_until_ended(void*) {
   }
 }
 
-// ended HOW DIR FILES TIMES: a handler ends threads that read files, by HOW: exit or cancel
+// ended HOW DIR FILES TIMES: a handler ends threads that read files. HOW is exit or cancel
 int do_ended(const Arguments& a) {
   const bool is_exit = a[0] == "exit";
   for (int i = 0; i < std::stoi(a[2]); ++i) g_paths.push_back(file_in(a[1], i));

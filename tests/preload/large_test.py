@@ -784,7 +784,7 @@ def runs(task):
         return file.read().rpartition(")")[2].split()[0] == "R"
 def is_checking():
     return any(map(runs, set(os.listdir("/proc/self/task")) - {str(os.getpid())}))
-# The first check, which takes some seconds, and longer if other programs have the processors.
+# Waits for the end of the first check. It takes some seconds, longer on a busy machine.
 for _ in range(20):
     if spent(1.5) <= 0.02 and not is_checking():
         break

@@ -81,7 +81,8 @@ class Births(unittest.TestCase):
             "CUBESHIM_RAM": "32M", "CUBESHIM_STATS": "off", "LD_PRELOAD": LIBRARY
         } | settings
         for _ in range(MOST_TRIES):
-            # A new directory each time: the kernel would still have the names of the last try.
+            # A new directory each time: the kernel would still remember names from the previous
+            # try.
             name = str(next(self.directories))
             (self.origin / name).mkdir()
             done = subprocess.run(

@@ -202,7 +202,7 @@ class Scraped(unittest.TestCase):
             with self.subTest(panel=panel):
                 # On a busy machine, a server of the cluster can seem to be down for a moment.
                 wait_until(lambda: max(self.prometheus.query(queries[panel])) > 0,
-                           f"a value above 0 of {panel}")
+                           f"a value above 0 in {panel}")
 
     def every_rule_is_well(self):
         groups = json.loads(self.prometheus.ask("api/v1/rules"))["data"]["groups"]

@@ -74,7 +74,7 @@ bool has_own_proc() {
 }
 
 // The kernel adds the offset of the reader's time namespace before it rounds to ticks. So two
-// readers can see start times that differ by one tick. No pid is used again within two ticks.
+// readers can see start times that differ by one tick. In practice, no pid is used again so soon.
 bool is_started_at(const StatLine& line, const ProcessId& process) {
   return line.start_time - process.start_time + 1 <= 2;
 }

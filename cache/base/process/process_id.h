@@ -21,7 +21,7 @@ enum class Liveness { alive, dead, unknown };
 
 ProcessId current_process();
 // The inode of the process's pid namespace; 0 if /proc is missing. A child in a new namespace can
-// have the pid of its parent.
+// have the same pid as its parent.
 std::uint64_t own_pid_namespace();
 
 // Whether the process is alive. `unknown`: the process has another pid namespace. A zombie is dead,

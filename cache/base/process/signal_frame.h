@@ -17,8 +17,8 @@ namespace cube::base {
 // elsewhere than a stack that libc has created, so may_be_in_handler() must know the first thread.
 void remember_first_thread();
 
-// With `until`, only looks for a handler that interrupted a call between the current call and this
-// address of the stack.
+// Searches the stack only up to the address `until`, so finds only a handler whose frame lies below
+// it.
 bool may_be_in_handler(std::uintptr_t until = UINTPTR_MAX);
 
 }  // namespace cube::base

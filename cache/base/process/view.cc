@@ -22,7 +22,7 @@ constexpr unsigned k_unique_mount_id = 0x4000;  // STATX_MNT_ID_UNIQUE: Linux 6.
 struct Ids {
   std::uint32_t user = 0, group = 0;
   std::uint64_t groups = 0;   // a hash, or 0 if there are none
-  bool are_known = true;      // if false, the hash tells nothing
+  bool are_known = true;      // if false, `groups` is meaningless
   bool are_unmapped = false;  // the namespace may show several ids as one
 };
 
@@ -101,8 +101,8 @@ std::uint64_t token_of_family() {
   return g_token.compare_exchange_strong(token, made, std::memory_order_relaxed) ? made : token;
 }
 
-// Asks may_be_in_landlock_domain() once, because that is expensive. A process that enters a domain
-// later is no longer served.
+// Calls may_be_in_landlock_domain() only once, because the call is expensive. A process that enters
+// a domain later is no longer served.
 bool is_in_domain() {
   constexpr int k_not_asked = -1;
   static constinit std::atomic<int> g_answer{k_not_asked};
@@ -125,7 +125,7 @@ bool access_has_own_rights() {
 std::uint64_t current_rights() {
   const bool is_first = is_in_first_user_namespace();
   const Ids ids = own_ids();
-  // Another process, whose rights differ, could look the same.
+  // True if a process with other rights could look the same.
   const bool is_alone = is_in_domain() || !ids.are_known || (!is_first && ids.are_unmapped);
   const std::uint64_t parts[] = {ids.user,
                                  ids.group,

@@ -20,8 +20,8 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   int error = pthread_mutexattr_init(&attributes);
   if (error == 0) error = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   if (error == 0) error = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  // Not ERRORCHECK: threads of two pid namespaces can have one thread id, and would be taken for
-  // each other. A thread that waits for itself waits until the deadline.
+  // Not ERRORCHECK: threads in different pid namespaces can have the same thread id, so libc would
+  // take one for the other. A thread that already holds the mutex waits until the deadline.
   if (error == 0) error = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_NORMAL);
   if (error == 0) error = pthread_mutex_init(mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);

@@ -215,7 +215,7 @@ class Writer(DiskCase):
         threads = lambda job: len(os.listdir(f"/proc/{job.pid}/task"))
         # Each worker has a keeper thread.
         self.assertEqual((threads(first), threads(second)), (3, 1))
-        # A writer that a slow disk stops for longer than SILENCE_S still has the thread.
+        # A writer that is silent for SILENCE_S, as on a slow disk, is not replaced.
         self.addCleanup(first.kill)
         first.send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + SILENCE_S

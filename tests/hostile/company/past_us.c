@@ -1,7 +1,7 @@
 // For test_past_us.py: libraries whose calls can bypass our library in LD_PRELOAD, and a library
 // behind ours that answers fstat.
-//   -DDEEP     for dlopen(RTLD_DEEPBIND): deep_NAME makes the call of libc. deep_size opens by a
-//              table of functions, and deep_table() is the address of the table
+//   -DDEEP     for dlopen(RTLD_DEEPBIND): each deep_NAME calls libc's functions. deep_size opens
+//              through a table of functions; deep_table() returns the table's address
 //   -DLOADER   load(name): dlopen by a library that has a search path of its own
 //   -DFRONT    read() in front, which takes libc's own by dlvsym instead of the next one
 //   -DLOOKUP   read() and fstat() in front, which take libc's own by dlsym

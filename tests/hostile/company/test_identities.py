@@ -15,7 +15,7 @@ class Identities(Job):
         need_root()
 
     def test_children_in_a_time_namespace_see_that_the_first_process_lives(self):
-        # The offset is no multiple of a tick, so the start time of a process can be rounded to
+        # The offset is not a multiple of a tick, so the start time of a process can be rounded to
         # another tick there.
         self.settings |= {"CUBESHIM_STATS": "stderr", "CUBESHIM_STATS_FORMAT": "text"}
         child = self.dir / "child.py"
@@ -41,7 +41,7 @@ check(7)
         self.assertEqual(len(served), 1, done.err)
         self.assertIn("served: 5 file opens", served[0])
 
-    def test_groups_that_the_user_namespace_does_not_map_prove_no_right(self):
+    def test_groups_that_the_user_namespace_does_not_map_give_no_access(self):
         disk, file = self.dir / "disk", self.data / "f7"
         disk.mkdir()
         os.chown(disk, USER, USER)

@@ -92,7 +92,7 @@ deep = load(sys.argv[2])
 second = os.open(f'{D}/f5', os.O_RDONLY)
 print(deep.deep_read(first), deep.deep_read(second), os.read(second, 4) == CONTENT[5][1:5])
 """
-# A change is seen by a process that the cache serves, which starts after it, and by this process.
+# This process, and a process that starts after the change and uses the cache, must see each change.
 CHANGES = LOAD + """
 import subprocess
 check_all()
@@ -178,7 +178,8 @@ print([next_is_of_libc(name) for name in (b'mmap', b'mmap64', b'munmap', b'mrema
 
 
 def refuse_writable_page():
-    """Refuses mprotect(PROT_READ | PROT_WRITE) of a single page, as a sealed page does."""
+    """Refuses mprotect(PROT_READ | PROT_WRITE) of one page, as the kernel does for a sealed
+    page."""
     def load(offset):
         return 0x20, 0, 0, offset
 
@@ -219,8 +220,8 @@ class PastUs(Job):
         self.check(job)
 
     def check_deep(self, script, **options):
-        """Runs the script with a library that is bound at its first calls, and with one that is
-        bound at its load. Returns the outcome of each."""
+        """Runs the script with a library that is bound lazily, and with one that is bound when it
+        is loaded. Returns the outcome of each."""
         return [
             self.check([*self.python(script), program(name)], **options)
             for name in ("libcompany_deep.so", "libcompany_deep_now.so")
@@ -237,7 +238,7 @@ class PastUs(Job):
                 "unlink 1 2 2", "old text"
             ])
 
-    def test_opens_by_a_table_of_a_library_with_its_own_scope_are_served(self):
+    def test_opens_through_a_table_of_a_library_with_its_own_scope_are_served(self):
         for done in self.check_deep(OPENS):
             self.assertEqual(done.report["opens"], 10, str(done))
             self.assertEqual(done.report["hits"]["ram"], 5, str(done))
@@ -250,7 +251,7 @@ class PastUs(Job):
         done = self.check([*self.python(DEEP), program("libcompany_deep_now.so")],
                           preexec_fn=refuse_writable_page,
                           says=f"{self.says}: libcompany_deep_now.so calls .*, and this library "
-                          "does not see it, nor the changes that it makes to files")
+                          "does not see it, so changes by this call to files are not seen")
         self.assertEqual(done.out, "1 1 True\n")
 
     def test_a_library_is_found_by_the_search_path_of_its_loader(self):
