@@ -1,6 +1,5 @@
 #include "shim/calls/loaded_slots.h"
 
-#include <elf.h>
 #include <gnu/libc-version.h>
 #include <link.h>
 
@@ -13,22 +12,15 @@
 #include <utility>
 
 #include "cache/base/memory/kernel_page.h"
+#include "cache/base/process/library_tables.h"
 #include "cache/base/sys.h"
-#include "shim/process/library_tables.h"
 #include "shim/process/own_library.h"
 
 namespace cube::shim::loaded_slots {
 namespace {
 
 namespace sys = base::sys;
-
-#if defined(__x86_64__)
-constexpr std::uint32_t k_jump = R_X86_64_JUMP_SLOT, k_global = R_X86_64_GLOB_DAT;
-constexpr std::uint32_t k_pointer = R_X86_64_64;
-#elif defined(__aarch64__)
-constexpr std::uint32_t k_jump = R_AARCH64_JUMP_SLOT, k_global = R_AARCH64_GLOB_DAT;
-constexpr std::uint32_t k_pointer = R_AARCH64_ABS64;
-#endif
+using base::AddressRange, base::LibraryTables;
 
 template <typename T>
 const T* at(std::uintptr_t address) {
@@ -97,7 +89,9 @@ void take_slots(std::uintptr_t begin, std::size_t bytes, const ::dl_phdr_info& i
   const auto* const rows = at<ElfW(Rela)>(begin);
   for (const auto* row = rows; row < rows + bytes / sizeof *rows; ++row) {
     const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(row->r_info));
-    if (type != k_jump && type != k_global && !(type == k_pointer && takes_pointers)) continue;
+    if (type != LibraryTables::k_jump && type != LibraryTables::k_global &&
+        !(type == LibraryTables::k_pointer && takes_pointers))
+      continue;
     const auto& symbol = tables.symbol(ELF64_R_SYM(row->r_info));
     if (symbol.st_shndx != SHN_UNDEF || row->r_addend != 0 ||
         row->r_offset % sizeof(std::uintptr_t) != 0)
@@ -106,9 +100,9 @@ void take_slots(std::uintptr_t begin, std::size_t bytes, const ::dl_phdr_info& i
     if (ours == nullptr || !is_in_writable_segment(info, row->r_offset)) continue;
     library.slots.push_back(
         {const_cast<std::uintptr_t*>(at<std::uintptr_t>(info.dlpi_addr + row->r_offset)), ours,
-         type == k_jump     ? Kind::jump
-         : type == k_global ? Kind::global
-                            : Kind::pointer});
+         type == LibraryTables::k_jump     ? Kind::jump
+         : type == LibraryTables::k_global ? Kind::global
+                                           : Kind::pointer});
   }
 }
 
@@ -126,7 +120,7 @@ int note_new(::dl_phdr_info* info, std::size_t, void* data) {
     g_libraries->clear();
     g_unloaded = info->dlpi_subs;
   }
-  const AddressRange range = range_of(*info);
+  const AddressRange range = base::range_of(*info);
   if (range.end == 0 ||
       std::any_of(g_libraries->begin(), g_libraries->end(),
                   [&](const Library& known) { return known.range.begin == range.begin; }))
@@ -290,7 +284,7 @@ int look_at_all(::dl_phdr_info* info, std::size_t, void* data) {
 }
 
 int find_ours(::dl_phdr_info* info, std::size_t, void*) {
-  const AddressRange range = range_of(*info);
+  const AddressRange range = base::range_of(*info);
   if (range.end == 0 || !is_ours(range.begin)) return 0;
   g_ours = LibraryTables(*info, range);
   return 1;

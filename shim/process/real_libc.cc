@@ -10,6 +10,7 @@
 #include <initializer_list>
 
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/library_tables.h"
 #include "shim/process/own_library.h"
 #include "shim/process/stand_ins.h"
 
@@ -130,11 +131,9 @@ bool is_anothers(const char* name) {
   return std::strstr(slash != nullptr ? slash : found.dli_fname, "san") == nullptr;
 }
 
-// The memory of a library, from its first segment to its last, and its place in the lookup order.
-struct LoadedLibrary {
-  std::uintptr_t begin = 0, end = 0;
+// The memory of a library, and its place in the lookup order.
+struct LoadedLibrary : base::AddressRange {
   int place = -1;
-  bool has(std::uintptr_t address) const { return address - begin < end - begin; }
 };
 
 LoadedLibrary library_of(const void* address) {
@@ -146,16 +145,8 @@ LoadedLibrary library_of(const void* address) {
   dl_iterate_phdr(
       [](struct ::dl_phdr_info* info, size_t, void* data) {
         auto* const search = static_cast<Search*>(data);
-        LoadedLibrary library{UINTPTR_MAX, 0, search->place++};
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& segment = info->dlpi_phdr[i];
-          if (segment.p_type != PT_LOAD) continue;
-          library.begin =
-              std::min<std::uintptr_t>(library.begin, info->dlpi_addr + segment.p_vaddr);
-          library.end = std::max<std::uintptr_t>(
-              library.end, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
-        }
-        if (library.end == 0 || !library.has(search->address)) return 0;
+        const LoadedLibrary library{base::range_of(*info), search->place++};
+        if (!library.has(search->address)) return 0;
         search->found = library;
         return 1;
       },

@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -14,6 +13,7 @@
 #include "cache/base/log.h"
 #include "cache/base/memory/can_read.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/library_tables.h"
 #include "cache/base/process/signal_frame.h"
 #include "shim/profile/loader_lock.h"
 #include "shim/profile/own_calls.h"
@@ -50,17 +50,10 @@ constinit thread_local KnownStack t_stack [[gnu::tls_model("initial-exec")]] = {
 void find_own_code() {
   dl_iterate_phdr(
       [](struct ::dl_phdr_info* info, size_t, void*) {
-        const auto here = reinterpret_cast<std::uintptr_t>(&find_own_code);
-        std::uintptr_t begin = UINTPTR_MAX, end = 0;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& segment = info->dlpi_phdr[i];
-          if (segment.p_type != PT_LOAD) continue;
-          begin = std::min<std::uintptr_t>(begin, info->dlpi_addr + segment.p_vaddr);
-          end = std::max<std::uintptr_t>(end, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
-        }
-        if (here < begin || here >= end) return 0;
-        g_own_begin = begin;
-        g_own_end = end;
+        const base::AddressRange range = base::range_of(*info);
+        if (!range.has(reinterpret_cast<std::uintptr_t>(&find_own_code))) return 0;
+        g_own_begin = range.begin;
+        g_own_end = range.end;
         return 1;
       },
       nullptr);

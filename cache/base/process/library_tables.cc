@@ -1,11 +1,9 @@
-#include "shim/process/library_tables.h"
-
-#include <elf.h>
+#include "cache/base/process/library_tables.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace cube::shim {
+namespace cube::base {
 namespace {
 
 template <typename T>
@@ -40,8 +38,16 @@ LibraryTables::LibraryTables(const ::dl_phdr_info& library, const AddressRange& 
     if (library.dlpi_phdr[i].p_type == PT_DYNAMIC)
       row = at<ElfW(Dyn)>(base + library.dlpi_phdr[i].p_vaddr);
   }
-  // glibc has already converted these offsets into addresses, except in the kernel's own library
-  // (vdso).
+  read(row, range);
+}
+
+LibraryTables::LibraryTables(const ::link_map& library) : base(library.l_addr) {
+  read(library.l_ld, {0, UINTPTR_MAX});
+}
+
+// glibc has already converted these offsets into addresses, except in the kernel's own library
+// (vdso).
+void LibraryTables::read(const ElfW(Dyn) * row, const AddressRange& range) {
   const auto pointer = [&] {
     return range.has(row->d_un.d_ptr) ? row->d_un.d_ptr : base + row->d_un.d_ptr;
   };
@@ -91,4 +97,4 @@ const ElfW(Sym) * LibraryTables::find(const char* wanted) const {
   }
 }
 
-}  // namespace cube::shim
+}  // namespace cube::base
