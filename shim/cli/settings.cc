@@ -3,6 +3,7 @@
 #include "cache/base/error_text.h"
 #include "cache/base/memory/memory_limits.h"
 #include "cache/region/large/chunks.h"
+#include "cache/report/report_text.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/run/working_directory.h"
 
@@ -196,15 +197,9 @@ std::uint64_t expected_room(const base::Config& config) {
 }
 
 std::string in_units(std::uint64_t bytes) {
-  constexpr const char* k_units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(k_units)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} bytes", bytes)
-                   : fmt::format("{:.1f} {}", value, k_units[unit]);
+  cache::ReportText text;
+  cache::append_bytes(text, bytes);
+  return std::string(text.view());
 }
 
 }  // namespace cube::cli
