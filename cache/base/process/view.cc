@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 #include "cache/base/hash.h"
@@ -37,12 +38,16 @@ std::uint32_t overflow_id(const char* path) {
 }
 
 // There can be up to 65,536 groups, so they are read into a mapping.
-Ids own_ids() {
+Ids own_ids(bool is_in_first_namespace) {
   Ids ids{.user = static_cast<std::uint32_t>(sys::geteuid()),
           .group = static_cast<std::uint32_t>(sys::raw(SYS_getegid))};
-  const std::uint32_t no_group = overflow_id("/proc/sys/kernel/overflowgid");
-  ids.are_unmapped =
-      ids.group == no_group || ids.user == overflow_id("/proc/sys/kernel/overflowuid");
+  // The first namespace maps all ids.
+  std::optional<std::uint32_t> no_group;
+  if (!is_in_first_namespace) {
+    no_group = overflow_id("/proc/sys/kernel/overflowgid");
+    ids.are_unmapped =
+        ids.group == no_group || ids.user == overflow_id("/proc/sys/kernel/overflowuid");
+  }
   const long count = sys::raw(SYS_getgroups, 0, 0);
   if (count == 0) return ids;
   const auto room =
@@ -52,7 +57,7 @@ Ids own_ids() {
   if (!ids.are_known) return ids;
   const auto* const groups = reinterpret_cast<const gid_t*>(room->data());
   ids.groups = hash_bytes(groups, static_cast<std::size_t>(n) * sizeof *groups);
-  ids.are_unmapped |= std::find(groups, groups + n, no_group) != groups + n;
+  ids.are_unmapped |= std::any_of(groups, groups + n, [&](gid_t id) { return id == no_group; });
   return ids;
 }
 
@@ -124,9 +129,9 @@ bool access_has_own_rights() {
 
 std::uint64_t current_rights() {
   const bool is_first = is_in_first_user_namespace();
-  const Ids ids = own_ids();
+  const Ids ids = own_ids(is_first);
   // True if a process with other rights could look the same.
-  const bool is_alone = is_in_domain() || !ids.are_known || (!is_first && ids.are_unmapped);
+  const bool is_alone = is_in_domain() || !ids.are_known || ids.are_unmapped;
   const std::uint64_t parts[] = {ids.user,
                                  ids.group,
                                  ids.groups,

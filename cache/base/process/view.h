@@ -11,9 +11,9 @@ namespace cube::base {
 // A hash of the rights that determine which files this process can open: user, groups, capabilities
 // that override file modes, user namespace, security label. The hash covers everything that the
 // kernel checks, and everything that a server can check by user and groups. Never 0. Equal rights
-// have equal hashes on all nodes of a cluster. Exception: only a process's forked
-// children share its hash if it may be in a Landlock domain, if its groups cannot be read, or if
-// its user namespace may not map all its ids.
+// have equal hashes on all nodes of a cluster. Exception: only a process's forked children share
+// its hash if it may be in a Landlock domain, if its groups cannot be read, or if its user
+// namespace may not map all its ids.
 std::uint64_t current_rights();
 
 // Whether access(2) checks the same rights as open(2). The result is true if the real ids equal the
