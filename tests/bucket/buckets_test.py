@@ -511,10 +511,12 @@ for name in ("a/x", "large"):
             with self.subTest(place):
                 name = f"buckets-{os.getpid()}-{place}"
                 # On a busy machine, the disk does not get all objects of a job as short as these.
-                for _ in range(MOST_JOBS):
+                for job in range(2 if place == "memory" else MOST_JOBS):
                     self.log.unlink(missing_ok=True)
                     self.check(read, CUBESHIM_PREFETCH="0", CUBESHIM_NAME=name, **settings)
-                    if not self.requests("GET"):
+                    if job == 0:
+                        self.assertEqual(self.requests("GET"), ["a/x", "large"])
+                    elif not self.requests("GET"):
                         break
                 self.assertEqual(self.requests("GET"), [])
                 (self.data / "a/x").write_bytes(b"other")

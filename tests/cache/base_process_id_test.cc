@@ -155,22 +155,19 @@ TEST(ProcessId, EqualPidsWithoutProcAreTwoProcesses) {
   for (const int fd : ends) close(fd);
 }
 
+// The liveness of a process that has this pid and started so many ticks later.
+Liveness liveness_if_started_later(int ticks) {
+  ProcessId other = current_process();
+  other.start_time += static_cast<std::uint64_t>(ticks);
+  return liveness_of(other);
+}
+
 TEST(ProcessId, AReusedPidIsAnotherProcess) {
-  const ProcessId self = current_process();
-  for (const int ticks : {-2, 2}) {
-    ProcessId other = self;
-    other.start_time += static_cast<std::uint64_t>(ticks);
-    EXPECT_EQ(liveness_of(other), Liveness::dead);
-  }
+  for (const int ticks : {-2, 2}) EXPECT_EQ(liveness_if_started_later(ticks), Liveness::dead);
 }
 
 TEST(ProcessId, StartTimeRoundedToAnotherTickIsTheSameProcess) {
-  const ProcessId self = current_process();
-  for (const int ticks : {-1, 1}) {
-    ProcessId other = self;
-    other.start_time += static_cast<std::uint64_t>(ticks);
-    EXPECT_EQ(liveness_of(other), Liveness::alive);
-  }
+  for (const int ticks : {-1, 1}) EXPECT_EQ(liveness_if_started_later(ticks), Liveness::alive);
 }
 
 TEST(ProcessId, IsUnknownInAnotherPidNamespace) {
